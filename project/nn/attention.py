@@ -1,0 +1,110 @@
+"""Multi-head attention, softmax(Q K^T / sqrt(d_k)) V, as in Vaswani et al., "Attention is all you need", section 3.2.
+
+Notable:
+- one matrix product projects queries, keys and values when they come from the same tokens;
+- padding is masked by a finite bias, so that a row with no real token gives finite output in every precision;
+- positions, where they are rotary, turn queries and keys here.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from project.nn.dropout import Dropout
+from project.nn.position import RotaryPosition
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention of T queries over S keys and values, in `num_heads` heads of size `d_model / num_heads`.
+
+    Args:
+        d_model: size of a token's vector, a multiple of `num_heads`.
+        num_heads: number of heads.
+        dropout: probability of dropping an attention weight in training.
+        bias: whether the projections add a bias.
+        rotary: turns queries and keys by their position, if given; its size is that of one head.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        rotary: RotaryPosition | None = None,
+    ) -> None:
+        super().__init__()
+        if d_model % num_heads != 0:
+            raise ValueError(f"d_model {d_model} cannot be divided into num_heads {num_heads} heads of equal size")
+        self.num_heads = num_heads
+        self.dropout = Dropout(dropout)
+        self.in_projection = nn.Linear(d_model, 3 * d_model, bias=bias)  # queries, keys, values, in this order
+        self.out_projection = nn.Linear(d_model, d_model, bias=bias)
+        self.rotary = rotary
+
+    def forward(
+        self,
+        query_BTD: Tensor,
+        key_BSD: Tensor | None = None,
+        value_BSD: Tensor | None = None,
+        padding_mask_BS: Tensor | None = None,
+    ) -> Tensor:
+        """Attend to keys and values, which default to the query (self-attention), or to the key for the value.
+
+        Args:
+            padding_mask_BS: True where a key is a real token; None where all are.
+
+        Returns:
+            (B, T, D)
+        """
+        query_BHTK, key_BHSK, value_BHSK = self._project(query_BTD, key_BSD, value_BSD)
+        weights_BHTS = self.dropout(attention_weights(query_BHTK, key_BHSK, padding_mask_BS))
+        context_BTHK = torch.matmul(weights_BHTS, value_BHSK).transpose(1, 2)
+        return self.out_projection(context_BTHK.flatten(2))
+
+    @torch.jit.export
+    def weights(
+        self, query_BTD: Tensor, key_BSD: Tensor | None = None, padding_mask_BS: Tensor | None = None
+    ) -> Tensor:
+        """The attention weights of each head, (B, H, T, S), as used in evaluation: what there is to plot."""
+        query_BHTK, key_BHSK, _ = self._project(query_BTD, key_BSD, None)
+        return attention_weights(query_BHTK, key_BHSK, padding_mask_BS)
+
+    def _project(
+        self, query_BTD: Tensor, key_BSD: Tensor | None, value_BSD: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if key_BSD is None:
+            query, key, value = self.in_projection(query_BTD).chunk(3, dim=-1)
+        else:
+            weight_q, weight_k, weight_v = self.in_projection.weight.chunk(3)
+            bias_q, bias_k, bias_v = None, None, None
+            if self.in_projection.bias is not None:
+                bias_q, bias_k, bias_v = self.in_projection.bias.chunk(3)
+            query = F.linear(query_BTD, weight_q, bias_q)
+            key = F.linear(key_BSD, weight_k, bias_k)
+            value = F.linear(key_BSD if value_BSD is None else value_BSD, weight_v, bias_v)
+        query_BHTK, key_BHSK, value_BHSK = self._split(query), self._split(key), self._split(value)
+        if self.rotary is not None:
+            query_BHTK, key_BHSK = self.rotary(query_BHTK), self.rotary(key_BHSK)
+        return query_BHTK, key_BHSK, value_BHSK
+
+    def _split(self, x_BTD: Tensor) -> Tensor:
+        """(B, T, D) to (B, H, T, K)."""
+        return x_BTD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+def attention_weights(query_BHTK: Tensor, key_BHSK: Tensor, padding_mask_BS: Tensor | None) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)) over the real keys, (B, H, T, S)."""
+    scores_BHTS = torch.matmul(query_BHTK * query_BHTK.size(-1) ** -0.5, key_BHSK.transpose(-2, -1))
+    if padding_mask_BS is not None:
+        scores_BHTS = scores_BHTS + padding_bias(padding_mask_BS, scores_BHTS.dtype)
+    return scores_BHTS.softmax(-1)
+
+
+def padding_bias(padding_mask_BS: Tensor, dtype: torch.dtype) -> Tensor:
+    """What to add to scores, (B, 1, 1, S): 0 for real tokens, -30000 for padding, which softmax makes exactly zero.
+
+    The bias is finite, and so is a row of padding alone; it and the score it is added to fit in half precision.
+    """
+    bias_BS = torch.zeros(padding_mask_BS.shape, dtype=dtype, device=padding_mask_BS.device)
+    return bias_BS.masked_fill(padding_mask_BS.logical_not(), -30000.0)[:, None, None, :]

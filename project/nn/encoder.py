@@ -1,0 +1,104 @@
+"""The encoder: a stack of layers, each attention and a feed-forward network with residual connections around both.
+
+Notable:
+- pre-norm by default, x + f(norm(x)): trains without a delicate warm-up; one more norm closes the stack;
+- post-norm, norm(x + f(x)), is the order of the reference (Vaswani et al., section 3.1).
+"""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from project.nn.attention import MultiHeadAttention
+from project.nn.dropout import Dropout
+from project.nn.feed_forward import FeedForward
+from project.nn.init import xavier_init
+from project.nn.position import LearnedPosition, RotaryPosition, SinusoidalPosition, check_length
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward, with dropout on what each adds to the residual stream."""
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        dropout: float = 0.1,
+        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        norm_first: bool = True,
+        rotary: RotaryPosition | None = None,
+    ) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.attention = MultiHeadAttention(d_model, num_heads, dropout, rotary=rotary)
+        self.feed_forward = FeedForward(d_model, d_ff, dropout, activation)
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor, padding_mask_BT: Tensor | None = None) -> Tensor:
+        if self.norm_first:
+            x_BTD = x_BTD + self._attend(self.attention_norm(x_BTD), padding_mask_BT)
+            return x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD)))
+        x_BTD = self.attention_norm(x_BTD + self._attend(x_BTD, padding_mask_BT))
+        return self.feed_forward_norm(x_BTD + self.dropout(self.feed_forward(x_BTD)))
+
+    def _attend(self, x_BTD: Tensor, padding_mask_BT: Tensor | None) -> Tensor:
+        return self.dropout(self.attention(x_BTD, padding_mask_BS=padding_mask_BT))
+
+
+class Encoder(nn.Module):
+    """Positions, `num_layers` layers and, with pre-norm, a last norm.
+
+    Args:
+        d_model: size of a token's vector, a multiple of `num_heads`.
+        num_layers: number of layers.
+        num_heads: number of attention heads in a layer.
+        d_ff: hidden size of the feed-forward network; 4 * d_model if not given.
+        dropout: dropout in training on attention weights, hidden units and whatever joins the residual stream.
+        activation: of the feed-forward network.
+        norm_first: norms before attention and feed-forward (pre-norm) instead of after (the reference's post-norm).
+        position: how tokens know their place; "none" makes a bag of tokens.
+        max_length: most tokens in a sequence.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 256,
+        num_layers: int = 4,
+        num_heads: int = 4,
+        d_ff: int | None = None,
+        dropout: float = 0.1,
+        activation: Literal["gelu", "relu", "swiglu"] = "gelu",
+        norm_first: bool = True,
+        position: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal",
+        max_length: int = 512,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.max_length = max_length
+        rotary: RotaryPosition | None = None
+        self.position: nn.Module = nn.Identity()
+        if position == "sinusoidal":
+            self.position = SinusoidalPosition(d_model, max_length)
+        elif position == "learned":
+            self.position = LearnedPosition(d_model, max_length)
+        elif position == "rotary":
+            rotary = RotaryPosition(d_model // num_heads, max_length)  # one table, shared by all layers
+        elif position != "none":
+            raise ValueError(f"position must be sinusoidal, learned, rotary or none, got {position!r}")
+        self.layers = nn.ModuleList(
+            EncoderLayer(d_model, num_heads, d_ff or 4 * d_model, dropout, activation, norm_first, rotary)
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(d_model) if norm_first else nn.Identity()
+        xavier_init(self)
+
+    def forward(self, x_BTD: Tensor, padding_mask_BT: Tensor | None = None) -> Tensor:
+        """(B, T, D) to (B, T, D); `padding_mask_BT` is True for real tokens. ValueError if T exceeds max_length."""
+        check_length(x_BTD.size(1), self.max_length)
+        x_BTD = self.position(x_BTD)
+        for layer in self.layers:
+            x_BTD = layer(x_BTD, padding_mask_BT)
+        return self.norm(x_BTD)

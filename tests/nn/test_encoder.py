@@ -1,0 +1,134 @@
+"""The encoder against torch's own layer, and the symmetries it must have."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from project.nn import Encoder, EncoderLayer, FeedForward, MultiHeadAttention, xavier_init
+
+B, T, D, H, F = 3, 6, 16, 4, 24
+POSITIONS = ["sinusoidal", "learned", "rotary", "none"]
+
+
+def padding_mask(*lengths: int) -> Tensor:
+    return torch.arange(T) < torch.tensor(lengths)[:, None]
+
+
+TORCH_NAMES = {
+    "attention.in_projection.": "self_attn.in_proj_",
+    "attention.out_projection": "self_attn.out_proj",
+    "feed_forward.up": "linear1",
+    "feed_forward.down": "linear2",
+    "attention_norm": "norm1",
+    "feed_forward_norm": "norm2",
+}
+
+
+def with_torch_names(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The values of our layer's parameters, by the names that nn.TransformerEncoderLayer gives them."""
+    prefixes = {name: next(prefix for prefix in TORCH_NAMES if name.startswith(prefix)) for name in values}
+    return {TORCH_NAMES[prefixes[name]] + name.removeprefix(prefixes[name]): values[name] for name in values}
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_layer_equals_torch_in_values_and_gradients(activation: str, norm_first: bool) -> None:
+    ours = EncoderLayer(D, H, F, dropout=0.0, activation=activation, norm_first=norm_first)
+    theirs = nn.TransformerEncoderLayer(D, H, F, 0.0, activation, batch_first=True, norm_first=norm_first)
+    for parameter in ours.parameters():  # biases and norms too: zeros and ones hide mistakes
+        nn.init.normal_(parameter, std=0.3)
+    theirs.load_state_dict(with_torch_names(ours.state_dict()))
+    x, mask = torch.randn(B, T, D), padding_mask(T, 2, 4)
+    our_x, their_x = x.clone().requires_grad_(), x.clone().requires_grad_()
+
+    out, expected = ours(our_x, mask)[mask], theirs(their_x, src_key_padding_mask=~mask)[mask]
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)
+
+    upstream = torch.randn_like(out)
+    out.backward(upstream)
+    expected.backward(upstream)
+    torch.testing.assert_close(our_x.grad, their_x.grad, rtol=1e-4, atol=1e-5)
+    gradients = with_torch_names({name: p.grad for name, p in ours.named_parameters() if p.grad is not None})
+    expected_gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_swiglu_is_its_formula() -> None:
+    feed_forward = FeedForward(D, F, activation="swiglu").double()
+    x = torch.randn(B, T, D, dtype=torch.double)
+    gate, value = feed_forward.up.weight.chunk(2)
+    gate_bias, value_bias = feed_forward.up.bias.chunk(2)
+    gated = x @ gate.T + gate_bias
+    hidden = gated * torch.sigmoid(gated) * (x @ value.T + value_bias)
+    torch.testing.assert_close(feed_forward(x), hidden @ feed_forward.down.weight.T + feed_forward.down.bias)
+
+
+def test_encoder_is_positions_layers_and_a_last_norm() -> None:
+    encoder = Encoder(D, num_layers=3, num_heads=H).eval()
+    x, mask = torch.randn(B, T, D), padding_mask(T, 2, 4)
+    expected = encoder.position(x)
+    for layer in encoder.layers:
+        expected = layer(expected, mask)
+    assert torch.equal(encoder(x, mask), encoder.norm(expected))
+    assert encoder.layers[0].feed_forward.up.out_features == 4 * D
+    assert isinstance(Encoder(D, 1, H, norm_first=False).norm, nn.Identity)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_padding_changes_nothing(position: str, norm_first: bool) -> None:
+    encoder = Encoder(D, 2, H, position=position, norm_first=norm_first, activation="swiglu").eval()
+    x = torch.randn(1, 4, D)
+    alone = encoder(x, torch.ones(1, 4, dtype=torch.bool))
+    batch = torch.randn(B, T, D)
+    batch[1, :4] = x
+    torch.testing.assert_close(encoder(batch, padding_mask(T, 4, 1))[1:2, :4], alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(encoder(x), alone, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_permuting_the_batch_permutes_the_output(position: str) -> None:
+    encoder = Encoder(D, 2, H, position=position).eval()
+    x, mask, order = torch.randn(B, T, D), padding_mask(T, 2, 4), torch.tensor([2, 0, 1])
+    torch.testing.assert_close(encoder(x[order], mask[order]), encoder(x, mask)[order], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_only_none_is_blind_to_order(position: str) -> None:
+    encoder = Encoder(D, 2, H, position=position).eval()
+    x = torch.randn(1, T, D)
+    blind = torch.allclose(encoder(x.flip(1)).flip(1), encoder(x), atol=1e-5)
+    assert blind == (position == "none")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_row_of_padding_is_finite(dtype: torch.dtype, position: str) -> None:
+    encoder = Encoder(D, 2, H, position=position).to(dtype)
+    out = encoder(torch.randn(2, T, D, dtype=dtype), padding_mask(0, T)[:2])
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
+
+
+def test_wrong_choices_are_named() -> None:
+    with pytest.raises(ValueError, match=r"activation must be one of gelu, relu, swiglu, got 'tanh'$"):
+        Encoder(D, 1, H, activation="tanh")
+    with pytest.raises(ValueError, match=r"position must be sinusoidal, learned, rotary or none, got 'absolute'$"):
+        Encoder(D, 1, H, position="absolute")
+    with pytest.raises(ValueError, match=r"d_model 16 cannot be divided into num_heads 3 heads"):
+        Encoder(D, 1, 3)
+
+
+def test_fused_projections_start_as_separate_ones() -> None:
+    attention, feed_forward = MultiHeadAttention(64, 4), FeedForward(64, 32, activation="swiglu")
+    xavier_init(nn.ModuleList([attention, feed_forward]))
+    for weight in [*attention.in_projection.weight.chunk(3), *feed_forward.up.weight.chunk(2)]:
+        bound = (6 / (weight.size(0) + weight.size(1))) ** 0.5
+        assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+        assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert attention.in_projection.bias.eq(0).all()
+    assert feed_forward.up.bias.eq(0).all()
+    embedding = nn.Embedding(500, 64)
+    xavier_init(embedding)
+    assert embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.05)
