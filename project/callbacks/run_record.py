@@ -1,0 +1,59 @@
+"""Write down what a run is made of before its first step: configuration, code, packages, tokenizer, labels."""
+
+import platform
+import subprocess
+import sys
+from importlib.metadata import distributions
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.cli import SaveConfigCallback
+
+from project.runs import Run
+
+
+class RunRecord(SaveConfigCallback):
+    """``config.yaml`` as resolved, ``provenance.json``, and what the data module's ``save_assets`` gives.
+
+    The same configuration goes once to each logger.
+    """
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        run = Run.current()
+        if run is None or stage != "fit":
+            return
+        if not run.config_file.exists():
+            config = self.config.clone()
+            config.pop("config", None)
+            config.ckpt_path = None
+            run.config_file.write_text(self.parser.dump(config, skip_none=False))
+            run.write_json("provenance.json", provenance())
+            datamodule = trainer.datamodule  # type: ignore[attr-defined]
+            if hasattr(datamodule, "save_assets"):
+                datamodule.save_assets(run.folder)
+        for logger in trainer.loggers:
+            logger.log_hyperparams(run.config)
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def provenance() -> dict[str, Any]:
+    """Command line, git commit, and versions of Python, the machine and every installed package."""
+    return {
+        "command": sys.argv,
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_changes": (_git("status", "--porcelain") or "").splitlines(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch_threads": torch.get_num_threads(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "packages": {d.metadata["Name"]: d.version for d in distributions()},
+    }
+
+

@@ -1,0 +1,222 @@
+"""fit, validate and test: Lightning's command line, with the run folder, strict options and one precedence.
+
+What is typed beats a later --config, which beats an earlier one, which beats what a run or checkpoint remembers.
+"""
+
+import difflib
+import inspect
+import json
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import yaml
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+from project.callbacks import MonitorCheck, Progress, RunRecord, TestReport
+from project.errors import UserError
+from project.runs import Run
+
+log = logging.getLogger("project")
+
+
+class Parser(LightningArgumentParser):
+    """Says the cause of an error first, then the nearest name, and nothing else."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        lines = [line.strip() for line in message.splitlines() if line.strip()]
+        cause = lines[0] if lines else message
+        raise UserError("\n".join([cause, *self._nearest(message), *lines[1:6]])) from ex
+
+    def _nearest(self, message: str) -> list[str]:
+        options = [option for action in self._actions for option in action.option_strings]
+        unknown = re.findall(r"(--[\w.]+)", message)
+        found = [n for word in unknown if word not in options for n in difflib.get_close_matches(word, options, 1)]
+        return [f"did you mean {found[0]}?"] if found else []
+
+
+class ProjectCLI(LightningCLI):
+    """Lightning's CLI plus: one folder per run, values linked from data to model, a test after fit."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--name", type=str, default="run", help="Name of the run: runs/<name>/<id>.")
+        parser.add_argument("--runs_dir", type=str, default="runs", help="Folder of all runs.")
+        # Ignored by a data module without the attribute or a model without the parameter.
+        parser.link_arguments("data.vocab_size", "model.init_args.vocab_size", apply_on="instantiate")
+        parser.link_arguments("data.labels", "model.init_args.labels", apply_on="instantiate")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        self.config = parser.parse_args(args)
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning would let the checkpoint's hyperparameters beat what was typed."""
+
+    def before_instantiate_classes(self) -> None:
+        config = self.config[self.subcommand]
+        if self.subcommand == "fit" and not config.trainer.fast_dev_run and Run.current() is None:
+            Run.create(config.name, Path(config.runs_dir)).make_current()
+        if self.subcommand != "fit" or config.trainer.fast_dev_run:
+            config.trainer.logger = False
+        if (run := Run.current()) is not None:
+            config.trainer.default_root_dir = str(run.folder)
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        trainer = super().instantiate_trainer(**kwargs)
+        run = Run.current()
+        for callback in trainer.checkpoint_callbacks:
+            if run is not None and isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+                callback.dirpath = str(run.checkpoints)
+        return trainer
+
+    def after_fit(self) -> None:
+        run = Run.current()
+        best = self.trainer.checkpoint_callback
+        if run is None or not isinstance(best, ModelCheckpoint) or not best.best_model_path:
+            return
+        scores = dict(self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path="best", weights_only=True)[0])
+        if best.monitor and best.best_model_score is not None:
+            scores[best.monitor] = best.best_model_score.item()
+        if self.trainer.is_global_zero:
+            run.write_json("metrics.json", scores)
+            print(f"run: {run.folder}")
+
+    def after_validate(self) -> None:
+        self._record_evaluation()
+
+    def after_test(self) -> None:
+        self._record_evaluation()
+
+    def _record_evaluation(self) -> None:
+        run = Run.current()
+        if run is not None and self.trainer.is_global_zero:
+            run.write_evaluation(str(self.subcommand), {k: v.item() for k, v in self.trainer.callback_metrics.items()})
+
+
+def take_option(arguments: list[str], name: str) -> tuple[str | None, list[str]]:
+    """The value of ``name VALUE`` or ``name=VALUE``, and the arguments without it."""
+    rest, value, words = [], None, iter(arguments)
+    for word in words:
+        if word == name:
+            value = next(words, None)
+            if value is None:
+                raise UserError(f"{name} needs a value")
+        elif word.startswith(name + "="):
+            value = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return value, rest
+
+
+def arguments_from_run(verb: str, options: list[str]) -> list[str]:
+    """Replace --run by what it stands for: the run's configuration, its data assets and a checkpoint.
+
+    They come first, so that whatever is typed beats them.
+
+    Raises:
+        UserError: no such run or checkpoint, or a test without weights.
+    """
+    folder, options = take_option(options, "--run")
+    checkpoint, rest = take_option(options, "--ckpt_path")
+    has_config = any(word in ("-c", "--config") or word.startswith("--config=") for word in options)
+    if folder is None and checkpoint is not None and not has_config:
+        folder = checkpoint
+    if folder is None:
+        if verb != "fit" and checkpoint is None:
+            raise UserError(f"{verb} needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
+        return options
+    run = Run.open(folder)
+    run.make_current()
+    if checkpoint is None or checkpoint in ("best", "last"):
+        checkpoint = str(run.checkpoint(checkpoint or ("last" if verb == "fit" else "best")))
+    config = run.config
+    data_class = _import((config.get("data") or {}).get("class_path"))
+    accepted = inspect.signature(data_class).parameters if data_class else {}
+    assets = [f"--data.{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in run.data_assets().items() if k in accepted]
+    return ["--config", str(run.config_file), *assets, "--ckpt_path", checkpoint, *rest]
+
+
+def _import(class_path: str | None) -> Any:
+    if not class_path or "." not in class_path:
+        return None
+    module, name = class_path.rsplit(".", 1)
+    return getattr(__import__(module, fromlist=[name]), name)
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(config, dict):
+        return {prefix: config}
+    return {k: v for key, value in config.items() for k, v in flatten(value, f"{prefix}.{key}".strip(".")).items()}
+
+
+def overridden(files: Sequence[Path], final: dict[str, Any]) -> list[str]:
+    """One line for each value of a configuration file that something later replaced."""
+    values = flatten(final)
+    lines = []
+    for file in files:
+        for key, old in flatten(yaml.safe_load(file.read_text())).items():
+            new = values.get(key, old)
+            if isinstance(old, str | int | float) and isinstance(new, str | int | float) and str(new) != str(old):
+                lines.append(f"override: {key.replace('init_args.', '')}: {old} ({file.name}) -> {new}")
+    return lines
+
+
+def default_precision() -> str:
+    """bf16 where the processor multiplies it natively; elsewhere it would be emulated and slow."""
+    if torch.cuda.is_available():
+        return "bf16-mixed" if torch.cuda.is_bf16_supported() else "16-mixed"
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return "bf16-mixed" if native else "32-true"
+
+
+def quiet() -> None:
+    """Leave on screen what the user can act on."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    for message in (
+        r"The '\w+' does not have many workers",  # num_workers is measured and set in the configuration
+        r"Checkpoint directory .* exists and is not empty",  # the run's own folder
+        r"The number of training batches \(\d+\) is smaller than the logging interval",
+        r".*isinstance\(treespec, LeafSpec\).*",
+        r".*in combination with multi-machine.*",
+    ):
+        warnings.filterwarnings("ignore", message)
+
+
+def main(arguments: Sequence[str]) -> ProjectCLI:
+    """Run one verb. Tests call this with the words of the command line.
+
+    Raises:
+        UserError: bad input, found before training started.
+    """
+    verb, *options = arguments
+    quiet()
+    return ProjectCLI(
+        save_config_callback=RunRecord,
+        save_config_kwargs={"save_to_log_dir": False},
+        subclass_mode_model=True,
+        subclass_mode_data=True,
+        auto_configure_optimizers=False,
+        seed_everything_default=0,
+        parser_class=Parser,
+        parser_kwargs={"allow_abbrev": False},
+        trainer_defaults={
+            "callbacks": [Progress(), MonitorCheck(), TestReport()],
+            "precision": default_precision(),
+            "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
+            "enable_model_summary": False,
+        },
+        args=[verb, *arguments_from_run(verb, options)],
+    )

@@ -1,0 +1,134 @@
+"""Loggers that write into the run's folder: a CSV that survives a resume, and W&B that never ends a training."""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.loggers.logger import rank_zero_experiment
+from lightning.pytorch.loggers import CSVLogger, WandbLogger
+from lightning.pytorch.loggers.csv_logs import ExperimentWriter
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+from project.runs import Run
+
+log = logging.getLogger("project")
+
+
+def run_folder() -> Path:
+    run = Run.current()
+    return run.folder if run else Path("runs/unnamed")
+
+
+class _AppendingWriter(ExperimentWriter):
+    """Lightning's deletes the rows of an earlier session when a run goes on."""
+
+    def _check_log_dir_exists(self) -> None:
+        file = Path(self.metrics_file_path)
+        if file.is_file():
+            with file.open() as lines:
+                self.metrics_keys = lines.readline().strip().split(",")
+
+
+class MetricsCSV(CSVLogger):
+    """``metrics.csv`` in the run's folder: one row each time something was logged.
+
+    Args:
+        flush_logs_every_n_steps: how often rows are written to disk.
+    """
+
+    def __init__(self, flush_logs_every_n_steps: int = 100) -> None:
+        super().__init__(run_folder(), name="", version="", flush_logs_every_n_steps=flush_logs_every_n_steps)
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> _AppendingWriter:
+        if self._experiment is None:
+            self._experiment = _AppendingWriter(log_dir=self.log_dir)
+        return self._experiment
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """The configuration stands beside the file already, as config.yaml."""
+
+
+def _stored_key() -> bool:
+    """Whether `wandb login` or the environment has left a key on this machine."""
+    netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
+    return bool(os.environ.get("WANDB_API_KEY")) or (netrc.is_file() and "wandb" in netrc.read_text())
+
+
+class WandB(WandbLogger):
+    """Weights & Biases: online with an account or WANDB_MODE, offline without one; it never asks and never waits.
+
+    Whatever fails in it is said once, and training goes on: the CSV holds the same numbers.
+
+    Args:
+        project: W&B project; default the first part of the run's folder, its name.
+        name: the run's name; default its id.
+        group, job_type, tags, notes: as in `wandb.init`.
+        log_model: upload checkpoints as artifacts ("all": while training); needs an account.
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        name: str | None = None,
+        group: str | None = None,
+        job_type: str | None = None,
+        tags: list[str] | None = None,
+        notes: str | None = None,
+        log_model: bool = False,
+    ) -> None:
+        if "WANDB_MODE" not in os.environ and not _stored_key():
+            os.environ["WANDB_MODE"] = "offline"
+        os.environ.setdefault("WANDB_SILENT", "true")
+        run = Run.current()
+        super().__init__(
+            project=project or (run.name if run else "project"),
+            name=name or (run.id if run else None),
+            id=run.id if run else None,
+            save_dir=run_folder(),
+            group=group,
+            job_type=job_type,
+            tags=tags,
+            notes=notes,
+            log_model=log_model,
+        )
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        if self._experiment is None:
+            try:
+                return super().experiment
+            except Exception as error:
+                self._give_up(error)
+        return self._experiment
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        try:
+            super().log_metrics(metrics, step)
+        except Exception as error:
+            self._give_up(error)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any) -> None:
+        try:
+            super().log_hyperparams(params)
+        except Exception as error:
+            self._give_up(error)
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        try:
+            super().finalize(status)
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        import wandb
+
+        log.warning("W&B stopped recording (%s); training goes on, and metrics.csv holds every value", error)
+        self._experiment = wandb.init(mode="disabled")

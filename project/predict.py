@@ -1,0 +1,96 @@
+"""predict: label texts from a file or standard input with a finished run."""
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from project.errors import UserError
+from project.runs import Run
+
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+def read_texts(source: str, column: str) -> list[str]:
+    """Texts of a table's column, or the lines of any other file; ``-`` is standard input.
+
+    Raises:
+        UserError: the file or the column is missing, or it is not UTF-8.
+    """
+    try:
+        if source == "-":
+            return sys.stdin.read().splitlines()
+        if Path(source).suffix not in TABLES:
+            return Path(source).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{source} is not UTF-8 (byte {error.start}); convert it first") from error
+    except OSError as error:
+        raise UserError(f"cannot read {source}: {error.strerror}") from error
+    from project.data.sources import read_table
+
+    table = read_table(Path(source))
+    if column not in table.columns:
+        raise UserError(f"{source} has no column {column!r}; it has {', '.join(map(str, table.columns))}; see --text")
+    return [str(text) for text in table[column].fillna("")]
+
+
+def write_rows(rows: Iterable[dict[str, Any]], file: TextIO, form: str) -> None:
+    if form == "jsonl":
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    else:
+        writer = csv.DictWriter(file, ["text", "label", "probability"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def predict_run(run: Run, checkpoint: Path, texts: list[str]) -> list[dict[str, Any]]:
+    """Label of highest probability for each text, in the order given."""
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+    from tokenizers import Tokenizer
+    from torch.utils.data import DataLoader
+
+    from project.cli import quiet
+    from project.data import encode_batches
+
+    quiet()
+    config = run.config
+    task: Any = LightningModule.load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True)
+    tokenizer = Tokenizer.from_file(str(run.folder / "tokenizer.json"))
+    data = config["data"]["init_args"]
+    batches = encode_batches(texts, tokenizer, data["max_length"], data["tokens_per_batch"])
+    trainer = Trainer(
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, precision=config["trainer"]["precision"]
+    )
+    outputs: Any = trainer.predict(task, DataLoader(batches, batch_size=None))
+    ids = torch.cat([output["ids"] for output in outputs])
+    probabilities = torch.cat([output["probabilities"] for output in outputs])[ids.argsort()]
+    best, index = probabilities.max(-1)
+    return [
+        {"text": text, "label": task.labels[i], "probability": round(p, 6)}
+        for text, i, p in zip(texts, index.tolist(), best.tolist(), strict=True)
+    ]
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser("python -m project predict", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--run", help="folder of a finished run")
+    parser.add_argument("--ckpt_path", help="a checkpoint inside a run's folder; default the run's best")
+    parser.add_argument("--input", default="-", help="one text a line, or a CSV, TSV, JSONL or Parquet table")
+    parser.add_argument("--text", default="text", help="the table's column of texts")
+    parser.add_argument("--output", default="-", help="a .csv or .jsonl file; default CSV on standard output")
+    options = parser.parse_args(arguments[1:])
+    if options.run is None and options.ckpt_path is None:
+        raise UserError("predict needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
+    run = Run.open(options.run or options.ckpt_path)
+    checkpoint = Path(options.ckpt_path) if options.ckpt_path else run.checkpoint()
+    texts = read_texts(options.input, options.text)
+    rows = predict_run(run, checkpoint, texts) if texts else []
+    if options.output == "-":
+        write_rows(rows, sys.stdout, "csv")
+    else:
+        with Path(options.output).open("w", encoding="utf-8", newline="") as file:
+            write_rows(rows, file, Path(options.output).suffix.lstrip("."))

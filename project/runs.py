@@ -1,0 +1,128 @@
+"""One run is one folder: ``runs/<name>/<id>/``.
+
+    config.yaml       as resolved; fit takes it as it is
+    provenance.json   command, git commit, package versions
+    tokenizer.json    and labels.json: what prediction needs of the data
+    checkpoints/      best.ckpt and last.ckpt
+    metrics.csv       every logged value
+    metrics.json      the final scores
+    wandb/  export/
+"""
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from project.errors import UserError
+
+# Names the current run to the processes that a strategy starts.
+ENVIRONMENT_VARIABLE = "PROJECT_RUN_FOLDER"
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+
+    @classmethod
+    def create(cls, name: str, root: Path = Path("runs")) -> "Run":
+        """Make a new folder. Its id is a time and a random part, so that two started at once do not meet."""
+        while True:
+            folder = root / name / f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+            try:
+                folder.mkdir(parents=True)
+                probe = folder / "probe"
+                probe.write_bytes(b"\0" * 2**20)
+                probe.unlink()
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UserError(
+                    f"cannot write the run folder {folder}: {error.strerror}; free it, or choose another with --runs_dir"
+                ) from error
+            return cls(folder)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Run":
+        """The run that `path` names: its folder, or anything inside it, such as a checkpoint.
+
+        Raises:
+            UserError: there is no run there.
+        """
+        path = Path(path)
+        for folder in (path, *path.parents):
+            if (folder / "config.yaml").is_file():
+                return cls(folder)
+        if not path.exists():
+            raise UserError(f"{path} does not exist; runs are named by their folder, runs/<name>/<id>")
+        candidates = sorted(path.glob("**/config.yaml"))
+        hint = f"; did you mean {candidates[-1].parent}?" if candidates else ""
+        raise UserError(f"{path} is no run: it holds no config.yaml{hint}")
+
+    @classmethod
+    def current(cls) -> "Run | None":
+        """The run of this process and of those it starts, while one is under way."""
+        folder = os.environ.get(ENVIRONMENT_VARIABLE)
+        return cls(Path(folder)) if folder else None
+
+    def make_current(self) -> None:
+        os.environ[ENVIRONMENT_VARIABLE] = str(self.folder.absolute())
+
+    @property
+    def name(self) -> str:
+        return self.folder.absolute().parent.name
+
+    @property
+    def id(self) -> str:
+        return self.folder.absolute().name
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "config.yaml"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        config: dict[str, Any] = yaml.safe_load(self.config_file.read_text())
+        return config
+
+    def checkpoint(self, name: str = "best") -> Path:
+        """Path of the checkpoint ``best`` or ``last``.
+
+        Raises:
+            UserError: the run has none.
+        """
+        path = self.checkpoints / f"{name}.ckpt"
+        if not path.is_file():
+            there = ", ".join(sorted(p.name for p in self.checkpoints.glob("*.ckpt"))) or "none"
+            raise UserError(f"{self.folder} has no checkpoint {path.name} (there: {there}); did its training finish?")
+        return path
+
+    def data_assets(self) -> dict[str, Any]:
+        """Arguments that make a data module use this run's tokenizer and labels instead of making its own."""
+        assets: dict[str, Any] = {}
+        if (file := self.folder / "tokenizer.json").is_file():
+            assets["tokenizer"] = str(file)
+        if (file := self.folder / "labels.json").is_file():
+            assets["labels"] = json.loads(file.read_text())
+        return assets
+
+    def write_evaluation(self, verb: str, scores: dict[str, float]) -> None:
+        """Scores of a later ``validate`` or ``test``, beside those of the training, which stay."""
+        (self.folder / "evaluations").mkdir(exist_ok=True)
+        self.write_json(f"evaluations/{verb}-{datetime.now():%Y%m%d-%H%M%S-%f}.json", scores)
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write whole or not at all."""
+        file = self.folder / name
+        partial = file.with_name(file.name + ".partial")
+        partial.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+        partial.replace(file)

@@ -1,0 +1,120 @@
+"""What every objective shares: parameter groups, the schedule, and gradients that add up exactly.
+
+Notable:
+- no weight decay on norms, biases and embeddings;
+- linear warm-up, then a cosine to zero that ends with the last optimizer step;
+- accumulation windows and processes are weighted by what they hold (examples, tokens), so that any split of a batch
+  over micro-batches and processes gives the gradient of the whole, the last short window included.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import OptimizerCallable
+from lightning.pytorch.core.mixins.hparams_mixin import _given_hyperparameters
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+
+class Task(LightningModule):
+    """Base of all tasks. A subclass builds ``self.network`` (plain torch) and writes its step functions.
+
+    Args:
+        optimizer: makes the optimizer from parameter groups.
+        warmup_ratio: share of all optimizer steps in which the learning rate rises linearly from zero to its peak.
+    """
+
+    def __init__(self, optimizer: OptimizerCallable = torch.optim.AdamW, warmup_ratio: float = 0.1) -> None:
+        super().__init__()
+        if not 0.0 <= warmup_ratio <= 1.0:
+            raise ValueError(f"warmup_ratio must lie between 0 and 1, got {warmup_ratio}")
+        self.optimizer = optimizer
+        self.warmup_ratio = warmup_ratio
+        self._window: list[Tensor] = []  # weights of the micro-batches since the last optimizer step
+        self._window_scale = torch.ones(())
+
+    def save_config(self) -> None:
+        """Store the constructor's arguments in checkpoints, to be called first in a subclass' ``__init__``.
+
+        Built by the command line, a task stores the configuration of every nested module and loads from a checkpoint
+        alone. Built by hand, modules and callables stay out of the checkpoint, since they would have to be unpickled.
+        """
+        if _given_hyperparameters.get() is None:
+            self.save_hyperparameters(ignore=["encoder", "optimizer"])
+        else:
+            self.save_hyperparameters()
+
+    def weighted_loss(self, loss_sum: Tensor, weight: Tensor | int) -> Tensor:
+        """The loss to return from ``training_step``.
+
+        Args:
+            loss_sum: sum of the losses of a micro-batch, scalar.
+            weight: how much was summed, in examples or tokens.
+
+        Returns:
+            The micro-batch's mean loss in the simple case. Over processes and accumulation windows it is scaled so
+            that the gradient of one optimizer step is that of the mean over the whole step's examples.
+        """
+        weight = torch.as_tensor(weight, dtype=torch.float32, device=loss_sum.device)
+        if self._trainer is None:
+            return loss_sum / weight
+        if not self._window:
+            self._window_scale = self._mean_over_processes(weight)
+        self._window.append(weight)
+        return loss_sum / self._window_scale
+
+    def _mean_over_processes(self, value: Tensor) -> Tensor:
+        return self.trainer.strategy.reduce(value, reduce_op="mean") if self.trainer.world_size > 1 else value
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        micro_batches = self.trainer.accumulate_grad_batches
+        if self._window and micro_batches > 1:  # one micro-batch was scaled rightly from the start
+            total = self._mean_over_processes(torch.stack(self._window).sum())
+            # Lightning divided each loss by the number of micro-batches, in a short last window too.
+            factor = (self._window_scale * micro_batches / total).item()
+            torch._foreach_mul_([p.grad for p in self.parameters() if p.grad is not None], factor)
+        self._window.clear()
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        total_steps = self.trainer.estimated_stepping_batches
+        if math.isinf(total_steps):
+            raise ValueError("the learning-rate schedule needs an end: set trainer.max_epochs or trainer.max_steps")
+        optimizer = self.optimizer(parameter_groups(self))
+        factor = partial(
+            warmup_cosine, warmup_steps=round(self.warmup_ratio * total_steps), total_steps=int(total_steps)
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"},
+        }
+
+
+def warmup_cosine(step: int, warmup_steps: int, total_steps: int) -> float:
+    """Factor on the peak learning rate at optimizer step `step`, counted from zero; zero from `total_steps` on."""
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+
+
+def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
+    """Trainable parameters in two groups: matrices that decay; norms, biases and embeddings that do not."""
+
+    def own_parameters() -> Iterator[tuple[nn.Parameter, bool]]:
+        seen: set[nn.Parameter] = set()  # tied weights count once, by their first owner
+        for owner in module.modules():
+            for parameter in owner.parameters(recurse=False):
+                if parameter.requires_grad and parameter not in seen:
+                    seen.add(parameter)
+                    yield parameter, parameter.ndim >= 2 and not isinstance(owner, nn.Embedding)
+
+    parameters = list(own_parameters())
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p, decays in parameters if decays]},
+        {"params": [p for p, decays in parameters if not decays], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]

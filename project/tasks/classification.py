@@ -1,0 +1,107 @@
+"""Classify a whole sequence: one label out of C."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.cli import OptimizerCallable
+from torch import Tensor, nn
+from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
+
+from project.nn import SequenceClassifier
+from project.tasks.base import Task
+
+Batch = dict[str, Tensor]
+
+
+class SequenceClassification(Task):
+    """Encoder, pooling and a linear head, trained with cross-entropy.
+
+    Args:
+        encoder: maps (B, T, d_model) and a padding mask (B, T) to (B, T, d_model); has the attribute `d_model`.
+        labels: the class names in order, taken from the data.
+        vocab_size: number of token ids, taken from the data.
+        pooling: how token vectors become one vector.
+        embedding_dropout: dropout on token embeddings.
+        head_dropout: dropout before the last linear layer.
+        label_smoothing: share of the target spread evenly over all classes.
+        class_weights: weight of each class in the training loss, in the order of the labels.
+        optimizer: makes the optimizer from parameter groups.
+        warmup_ratio: share of all optimizer steps in which the learning rate rises.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        labels: list[str],
+        vocab_size: int,
+        pooling: Literal["mean", "max", "mean_max", "cls"] = "mean_max",
+        embedding_dropout: float = 0.1,
+        head_dropout: float = 0.1,
+        label_smoothing: float = 0.0,
+        class_weights: list[float] | None = None,
+        optimizer: OptimizerCallable = torch.optim.AdamW,
+        warmup_ratio: float = 0.1,
+    ) -> None:
+        super().__init__(optimizer, warmup_ratio)
+        self.save_config()
+        if class_weights is not None and len(class_weights) != len(labels):
+            raise ValueError(f"class_weights has {len(class_weights)} entries for {len(labels)} labels")
+        self.labels = labels
+        self.label_smoothing = label_smoothing
+        self.network = SequenceClassifier(encoder, vocab_size, len(labels), pooling, embedding_dropout, head_dropout)
+        weights = None if class_weights is None else torch.tensor(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
+
+        scores = MetricCollection(
+            {
+                "accuracy": MulticlassAccuracy(len(labels), average="micro"),
+                "macro_f1": MulticlassF1Score(len(labels), average="macro"),
+            }
+        )
+        self.metrics = nn.ModuleDict({"validate": scores.clone(prefix="val/"), "test": scores.clone(prefix="test/")})
+        self.losses = nn.ModuleDict({"validate": MeanMetric(), "test": MeanMetric()})
+        self.confusion = MulticlassConfusionMatrix(len(labels))
+
+    def forward(self, tokens_BT: Tensor, padding_mask_BT: Tensor) -> Tensor:
+        logits_BC: Tensor = self.network(tokens_BT, padding_mask_BT)
+        return logits_BC
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
+        losses_B = F.cross_entropy(
+            logits_BC,
+            batch["labels"],
+            weight=self.class_weights,
+            label_smoothing=self.label_smoothing,
+            reduction="none",
+        )
+        self.log("train/loss", losses_B.detach().mean(), batch_size=len(losses_B))
+        return self.weighted_loss(losses_B.sum(), len(losses_B))
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._evaluate(batch, "validate", "val")
+
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        logits_BC = self._evaluate(batch, "test", "test")
+        self.confusion.update(logits_BC, batch["labels"])
+        return {"logits": logits_BC}
+
+    def _evaluate(self, batch: Batch, stage: str, prefix: str) -> Tensor:
+        logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
+        losses_B = F.cross_entropy(logits_BC, batch["labels"], reduction="none")
+        self.losses[stage].update(losses_B)
+        self.metrics[stage].update(logits_BC, batch["labels"])
+        self.log(f"{prefix}/loss", self.losses[stage], on_step=False, on_epoch=True, prog_bar=prefix == "val")
+        self.log_dict(self.metrics[stage], on_step=False, on_epoch=True, prog_bar=prefix == "val")
+        return logits_BC
+
+    def on_test_epoch_end(self) -> None:
+        self.confusion_matrix = self.confusion.compute()  # (C, C) counts, row: true class, column: predicted
+        self.confusion.reset()
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Probability of each class, (B, C), beside the examples' ids, (B)."""
+        logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
+        return {"ids": batch["ids"], "probabilities": logits_BC.softmax(-1)}
