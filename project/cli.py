@@ -3,16 +3,14 @@
 What is typed beats a later --config, which beats an earlier one, which beats what a run or checkpoint remembers.
 """
 
-import difflib
 import inspect
 import json
 import logging
-import re
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import yaml
@@ -22,24 +20,10 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from project.callbacks import MonitorCheck, Progress, RunRecord, TestReport
 from project.errors import UserError
+from project.parser import Parser, explain
 from project.runs import Run
 
 log = logging.getLogger("project")
-
-
-class Parser(LightningArgumentParser):
-    """Says the cause of an error first, then the nearest name, and nothing else."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        lines = [line.strip() for line in message.splitlines() if line.strip()]
-        cause = lines[0] if lines else message
-        raise UserError("\n".join([cause, *self._nearest(message), *lines[1:6]])) from ex
-
-    def _nearest(self, message: str) -> list[str]:
-        options = [option for action in self._actions for option in action.option_strings]
-        unknown = re.findall(r"(--[\w.]+)", message)
-        found = [n for word in unknown if word not in options for n in difflib.get_close_matches(word, options, 1)]
-        return [f"did you mean {found[0]}?"] if found else []
 
 
 class ProjectCLI(LightningCLI):
@@ -66,6 +50,12 @@ class ProjectCLI(LightningCLI):
             config.trainer.logger = False
         if (run := Run.current()) is not None:
             config.trainer.default_root_dir = str(run.folder)
+
+    def instantiate_classes(self) -> None:
+        try:
+            super().instantiate_classes()
+        except (ValueError, TypeError, OSError) as error:
+            raise UserError(explain(str(error))) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)

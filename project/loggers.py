@@ -95,6 +95,7 @@ class WandB(WandbLogger):
             notes=notes,
             log_model=log_model,
         )
+        self._wandb_init.pop("anonymous")  # W&B warns of it, set or not
 
     @property
     @rank_zero_experiment

@@ -1,0 +1,15 @@
+"""Data modules and what they need: sources, splits, tokenizer, encoded store, batching."""
+
+from project.data.sources import HubDataset, Source, TableFile, WordNetGlosses
+from project.data.store import TokenDataset, encode_batches
+from project.data.text import TextClassificationData
+
+__all__ = [
+    "HubDataset",
+    "Source",
+    "TableFile",
+    "TextClassificationData",
+    "TokenDataset",
+    "WordNetGlosses",
+    "encode_batches",
+]

@@ -1,0 +1,80 @@
+"""The command line's parser: strict options, and errors that begin with their cause."""
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import NoReturn
+
+from lightning.pytorch.cli import LightningArgumentParser
+
+from project.errors import UserError
+
+# What jsonargparse says around a cause.
+NOISE = re.compile(r"(Does not validate|Subtypes:|Errors:|Given value|expected NoneType|\^+$|$)")
+KEY = re.compile(r'Parser key "([^"]+)":\s*(.*)')
+
+
+class Parser(LightningArgumentParser):
+    """Raises `UserError` instead of printing a page of usage."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        raise UserError(explain(message, self._names())) from ex
+
+    def _names(self) -> Iterator[str]:
+        for action in self._actions:
+            yield from action.option_strings
+
+
+def explain(message: str, names: Iterable[str] = ()) -> str:
+    """The key, the cause and the nearest name, from jsonargparse's nested account.
+
+    Args:
+        message: what jsonargparse says.
+        names: all options that exist.
+    """
+    keys: list[str] = []
+    causes: list[str] = []
+    given = ""
+    for line in message.splitlines():
+        line = re.sub(r"Expected a <class '(\w+)'>", r"expected \1", line.strip().removeprefix("- "))
+        if line.startswith("Given value: ") and len(line) < 80:
+            given = f", got {line.removeprefix('Given value: ')}"
+        if match := KEY.match(line):
+            keys.append(match[1])
+            line = match[2]
+        if not NOISE.match(line) and line not in causes:
+            causes.append(line)
+    cause = ("; ".join(causes[:5]) or message) + given
+    text = f"{'.'.join(keys)}: {cause}" if keys else cause
+    nearest = _nearest(cause, list(names))
+    return f"{text}\ndid you mean {nearest}?" if nearest else text
+
+
+def _nearest(cause: str, options: list[str]) -> str | None:
+    """The existing option, class or parameter most like the one that the cause names."""
+    if match := re.search(r"(--[\w.]+)", cause):
+        candidates, word = options, match[1]
+    elif match := re.search(r"class_path '?([\w.]+)\.(\w+)'?", cause):
+        candidates, word = _public_names(match[1]), match[2]
+    elif match := re.search(r"Option '(\w+)' is not accepted", cause):
+        candidates, word = _parameters_of_loaded_classes(), match[1]
+    else:
+        return None
+    found = difflib.get_close_matches(word, candidates, 1)
+    return found[0] if found and found[0] not in cause else None
+
+
+def _public_names(module: str) -> list[str]:
+    try:
+        return [name for name in dir(import_module(module)) if not name.startswith("_")]
+    except ImportError:
+        return []
+
+
+def _parameters_of_loaded_classes() -> list[str]:
+    """Parameter names of the project's own classes."""
+    modules = [import_module(f"project.{room}") for room in ("nn", "tasks", "data")]
+    classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
+    return [name for c in classes for name in inspect.signature(c).parameters]
