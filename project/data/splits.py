@@ -4,6 +4,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from project.errors import UserError
 
@@ -13,43 +14,80 @@ if TYPE_CHECKING:
 log = logging.getLogger("project")
 
 
+def make_splits(
+    tables: "dict[str, pd.DataFrame]", shares: dict[str, float], seed: int
+) -> "tuple[dict[str, pd.DataFrame], int]":
+    """Train, val and test of what a source gave; those it did not give are cut from train.
+
+    Args:
+        tables: `train` at least; unchanged.
+        shares: of train's rows for `val` and for `test`, where they are missing.
+        seed: of the cut.
+
+    Returns:
+        The three tables, and how many rows were dropped as repeated.
+
+    Raises:
+        UserError: nothing is left for one of the three.
+    """
+    kept = deduplicate(tables)
+    dropped = sum(map(len, tables.values())) - sum(map(len, kept.values()))
+    missing = {name: share for name, share in shares.items() if name not in tables}
+    return kept | split(kept["train"], missing, seed), dropped
+
+
 def deduplicate(tables: "dict[str, pd.DataFrame]") -> "dict[str, pd.DataFrame]":
-    """Keep the first of equal texts (ignoring case and outer space) in a split, and none of test in val, of either in train.
+    """No text in two splits, and none twice in train; texts that differ in case and spacing only are the same.
 
-    Empty texts are kept: they are no evidence of a leak.
+    A given test split stays as it is, so that results compare with those of others; val loses what is also in test,
+    train what is also in either. Of texts repeated in train the first stays. Empty texts are no texts: all are kept.
+
+    Raises:
+        UserError: nothing is left of a split.
     """
-    kept, seen = {}, set[str]()
-    for split in ("test", "val", "train"):
-        if split not in tables:
+    kept: dict[str, pd.DataFrame] = {}
+    seen = set[str]()
+    for name in ("test", "val", "train"):
+        if name not in tables:
             continue
-        table = tables[split]
-        key = table["text"].str.strip().str.lower()
-        repeated = (key.duplicated() | key.isin(seen)) & (key != "")
-        if repeated.any():
-            log.info("%s: %d repeated texts dropped", split, int(repeated.sum()))
+        table = tables[name]
+        key = table["text"].str.normalize("NFKC").str.lower().str.split().str.join(" ")
+        repeated = key.isin(seen) | key.duplicated() if name == "train" else key.isin(seen)
+        repeated &= key != ""
+        if repeated.all():
+            raise UserError(f"{table.attrs['where']}: every text is also in another split; give splits that differ")
         seen.update(key)
-        kept[split] = table[~repeated].reset_index(drop=True)
-    return {split: kept[split] for split in tables}
+        kept[name] = table[~repeated]
+    return {name: kept[name] for name in tables}
 
 
-def split(table: "pd.DataFrame", shares: tuple[float, float], seed: int) -> "dict[str, pd.DataFrame]":
-    """Cut `shares` for validation and test from each label's rows, at random by `seed`.
+def split(table: "pd.DataFrame", shares: dict[str, float], seed: int) -> "dict[str, pd.DataFrame]":
+    """Cut shares off a table, at random by `seed`; the rest is `train`.
 
-    Every label keeps at least one training row.
+    The sizes are exact, each label is shared out in proportion to within two rows, and its first row stays in train.
+
+    Raises:
+        UserError: a part would be empty.
     """
-    generator = np.random.default_rng(seed)
-    order = generator.permutation(len(table))
-    labels = table["label"].to_numpy()[order]
-    by_label = order[np.argsort(labels, kind="stable")]
-    sorted_labels = np.sort(labels, kind="stable")
-    starts = np.flatnonzero(np.r_[True, sorted_labels[1:] != sorted_labels[:-1]])
-    sizes = np.diff(np.r_[starts, len(table)])
-    rank = np.arange(len(table)) - np.repeat(starts, sizes)
-    size = np.repeat(sizes, sizes)
-    val = np.minimum(np.round(size * shares[0]), size - 1)
-    test = np.minimum(np.round(size * (shares[0] + shares[1])), size - 1)
-    parts = {"train": rank >= test, "val": rank < val, "test": (rank >= val) & (rank < test)}
-    for name, part in parts.items():
-        if not part.any():
-            raise UserError(f"the {name} split came out empty: {len(table)} rows are too few for shares {shares}")
-    return {name: table.iloc[np.sort(by_label[part])].reset_index(drop=True) for name, part in parts.items()}
+    classes = np.unique(table["label"].to_numpy(str), return_inverse=True)[1]
+    by_class = np.lexsort((np.random.default_rng(seed).random(len(table)), classes))
+    first = np.diff(classes[by_class], prepend=-1) > 0
+    rest = by_class[~first]
+    sizes = {name: round(share * len(table)) for name, share in shares.items()}
+    cut = rest[evenly(len(rest), sum(sizes.values()))]
+    parts = {}
+    for name, size in sizes.items():
+        chosen = evenly(len(cut), size)
+        parts[name], cut = cut[chosen], cut[~chosen]
+        if not len(parts[name]):
+            raise UserError(
+                f"{table.attrs['where']}: {len(table)} different texts in {first.sum()} classes are too few "
+                f"to cut {name} from; add rows, or give {name} itself"
+            )
+    train = np.setdiff1d(np.arange(len(table)), np.concatenate([*parts.values(), cut, np.empty(0, np.int64)]))
+    return {"train": table.iloc[train]} | {name: table.iloc[np.sort(part)] for name, part in parts.items()}
+
+
+def evenly(total: int, count: int) -> npt.NDArray[np.bool_]:
+    """A mask of `total` places, `count` of them true and evenly spaced; all, where there are fewer."""
+    return np.diff(np.arange(total + 1) * min(count, total) // max(total, 1)) > 0

@@ -6,45 +6,64 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+import tokenizers
+from filelock import FileLock
 from lightning.pytorch import LightningDataModule
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_only
 from tokenizers import Tokenizer
 
-from project.data.batching import TokenBudgetLoader, TokenBudgetSampler
+from project.data.batching import (
+    SequentialTokenBudgetSampler,
+    TokenBudgetLoader,
+    TokenBudgetSampler,
+    make_loader,
+    processes,
+)
 from project.data.sources import SPLITS, Source
-from project.data.splits import deduplicate, split
+from project.data.splits import make_splits
 from project.data.store import TokenDataset, encode, write
-from project.data.tokenizer import UNK, load_tokenizer, train_tokenizer
+from project.data.tokenizer import load_tokenizer, train_tokenizer, unknown_id
 from project.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger("project")
 
-FORMAT = 1  # of the cache; a new number when the code would write something else
+FORMAT = 2  # of the cache; a new number when the code would write something else
 
 
 class TextClassificationData(LightningDataModule):
     """Batches of tokens, padding mask, labels and row ids.
 
     Everything is prepared once for a content and a configuration, and kept in `cache_dir`; `setup` only opens files.
+    `labels`, `vocab_size` and `tokenizer` prepare what is missing when they are asked for.
 
     Args:
         source: where the labelled texts come from.
         tokenizer: a tokenizer.json or a run's folder; default: one trained on the training split.
-        labels: class names in order; default: those of the training split, sorted.
+        labels: class names in order; default: those of the training split, sorted. Where the data has integers that
+            are not among the names, an integer is a place in this list.
         vocab_size: of a tokenizer that is trained here.
         max_length: tokens after which a text is cut.
+        add_cls: a tokenizer that is trained here begins each text with [CLS], for a model that pools the first token.
         tokens_per_batch: upper bound of rows x longest row in a batch.
-        val_share: of the rows, for validation, where the source is not split already.
-        test_share: of the rows, for the test.
-        seed: of the split and of the order of training.
+        val_share: of the rows, for validation, where the source has no such split.
+        test_share: of the rows, for the test, where the source has no such split.
+        split_seed: of the split; leave it while comparing runs.
+        seed: of the order of training.
         num_workers: processes that build batches; 0 builds them in the training process, which is fast enough for text.
-        cache_dir: folder of prepared data.
+        cache_dir: folder of prepared data; safe to delete.
+
+    Raises:
+        UserError: a share or size that cannot be, or, when preparing, data that is not as configured.
     """
 
     def __init__(
@@ -54,150 +73,203 @@ class TextClassificationData(LightningDataModule):
         labels: list[str] | None = None,
         vocab_size: int = 16_000,
         max_length: int = 128,
+        add_cls: bool = False,
         tokens_per_batch: int = 4096,
         val_share: float = 0.1,
         test_share: float = 0.1,
+        split_seed: int = 0,
         seed: int = 0,
         num_workers: int = 0,
         cache_dir: str = ".cache",
     ) -> None:
         super().__init__()
-        if not (0 < val_share and 0 < test_share and val_share + test_share < 1):
-            raise UserError(f"val_share {val_share} and test_share {test_share} must be positive and sum to less than 1")
-        if tokens_per_batch < max_length:
-            raise UserError(f"tokens_per_batch {tokens_per_batch} cannot hold one text of max_length {max_length}")
+        if min(val_share, test_share) <= 0 or val_share + test_share >= 1:
+            raise UserError(
+                f"val_share {val_share} and test_share {test_share} must be positive and sum to less than 1"
+            )
+        if not 1 < max_length <= tokens_per_batch:
+            raise UserError(
+                f"max_length {max_length} must be 2 at least, and tokens_per_batch {tokens_per_batch} at most"
+            )
         self.source = source
         self.max_length, self.tokens_per_batch = max_length, tokens_per_batch
-        self.shares, self.seed, self.num_workers = (val_share, test_share), seed, num_workers
+        self.shares, self.split_seed = {"val": val_share, "test": test_share}, split_seed
+        self.seed, self.num_workers = seed, num_workers
+        self.cache_dir = Path(cache_dir)
         self._given_tokenizer = load_tokenizer(tokenizer) if tokenizer else None
         self._given_labels = labels
-        self._vocab_size = vocab_size
-        self.cache_dir = Path(cache_dir)
+        self._vocab_size, self._add_cls = vocab_size, add_cls
 
     @cached_property
     def folder(self) -> Path:
         """The prepared data, made now where it is not in the cache."""
-        tokenizer = self._given_tokenizer.to_str() if self._given_tokenizer else self._vocab_size
-        key = [FORMAT, self.source.fingerprint(), tokenizer, self._given_labels, self.max_length, self.shares, self.seed]
-        folder = self.cache_dir / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+        given = self._given_tokenizer and self._given_tokenizer.to_str()
+        folder = self.cache_dir / self._key(given or [self._vocab_size, self._add_cls], self._given_labels)
         if not folder.is_dir():
-            self._prepare(folder)
+            try:
+                self.cache_dir.mkdir(parents=True, exist_ok=True)
+                with FileLock(f"{folder}.lock"):  # of several processes one prepares, the others wait
+                    if not folder.is_dir():
+                        self._prepare(folder)
+            except OSError as error:
+                raise UserError(
+                    f"cannot write the data cache {self.cache_dir}: {error.strerror}; see cache_dir"
+                ) from error
         return folder
+
+    def _key(self, tokenizer: Any, labels: list[str] | None) -> str:
+        data = [self._fingerprint, labels, self.shares, self.split_seed]
+        facts = [FORMAT, tokenizers.__version__, data, tokenizer, self.max_length]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return self.source.fingerprint()
 
     @cached_property
     def labels(self) -> list[str]:
         """Class names; a label's number is its place."""
-        labels: list[str] = json.loads((self.folder / "labels.json").read_text())
+        labels: list[str] = json.loads((self.folder / "labels.json").read_text(encoding="utf-8"))
         return labels
 
     @cached_property
+    def statistics(self) -> dict[str, Any]:
+        """What was counted while preparing: examples, cut and unknown by split, and more."""
+        statistics: dict[str, Any] = json.loads((self.folder / "statistics.json").read_text(encoding="utf-8"))
+        return statistics
+
+    @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        """From text to token ids, cut at `max_length`."""
+        return load_tokenizer(self.folder)
 
     @property
     def vocab_size(self) -> int:
-        size: int = self.tokenizer.get_vocab_size()
+        """Number of token ids."""
+        size: int = self.statistics["vocabulary"]
         return size
 
     @property
     def class_counts(self) -> list[int]:
         """Training rows of each class."""
-        counts: list[int] = json.loads((self.folder / "statistics.json").read_text())["class_counts"]
+        counts: list[int] = self.statistics["class_counts"]
         return counts
+
+    @cached_property
+    def splits(self) -> dict[str, TokenDataset]:
+        """The encoded texts by split."""
+        return {name: TokenDataset.open(self.folder / f"{name}.arrow") for name in SPLITS}
 
     def texts(self) -> dict[str, tuple[list[str], list[str]]]:
         """Texts and label names by split, as they are before encoding."""
-        tables = deduplicate(self.source.read())
-        if set(tables) == {"train"}:
-            tables = split(tables["train"], self.shares, self.seed)
-        missing = [name for name in SPLITS if name not in tables]
-        if missing:
-            raise UserError(f"the data has no {' and no '.join(missing)} split; give all three, or train alone")
-        return {name: (tables[name]["text"].tolist(), tables[name]["label"].tolist()) for name in SPLITS}
+        named = {}
+        for name, dataset in self.splits.items():
+            assert dataset.labels is not None
+            named[name] = (dataset.texts, [self.labels[i] for i in dataset.labels.tolist()])
+        return named
 
     def _prepare(self, folder: Path) -> None:
-        """Write everything beside its place and move it there whole: two processes may do so at once."""
-        splits = self.texts()
-        labels = self._given_labels or sorted(set(splits["train"][1]), key=_natural)
-        numbers = {label: i for i, label in enumerate(labels)}
-        for name, (_, split_labels) in splits.items():
-            for row, label in enumerate(split_labels):
-                if label not in numbers:
-                    raise UserError(f"{name} row {row + 1} has the label {label!r}, which training does not have")
-        tokenizer = self._given_tokenizer or train_tokenizer(splits["train"][0], self._vocab_size)
+        """Write everything beside its place and move it there whole."""
+        log.info("preparing the data once, in %s", folder)
+        tables, dropped = make_splits(self.source.read(), self.shares, self.split_seed)
+        labels, classes = number_labels(tables, self._given_labels)
+        tokenizer = self._given_tokenizer or train_tokenizer(tables["train"]["text"], self._vocab_size, self._add_cls)
+        part = Path(tempfile.mkdtemp(dir=self.cache_dir, prefix="partial-"))
         try:
-            self.cache_dir.mkdir(parents=True, exist_ok=True)
-            part = Path(tempfile.mkdtemp(dir=self.cache_dir, prefix="partial-"))
-        except OSError as error:
-            raise UserError(f"cannot write the data cache {self.cache_dir}: {error.strerror}; see cache_dir") from error
-        try:
-            statistics: dict[str, Any] = {"examples": {}, "cut": 0}
-            tokens = unknown = 0
-            for name, (texts, split_labels) in splits.items():
+            statistics: dict[str, Any] = {"examples": {}, "cut": {}, "unknown_share": {}, "dropped": dropped}
+            for name in SPLITS:
+                texts = tables[name]["text"].tolist()
                 values, offsets, cut = encode(texts, tokenizer, self.max_length)
-                classes = np.array([numbers[label] for label in split_labels], np.int32)
-                write(part / f"{name}.arrow", values, offsets, classes)
+                write(part / f"{name}.arrow", values, offsets, classes[name], texts)
                 statistics["examples"][name] = len(texts)
-                statistics["cut"] += cut
-                tokens, unknown = tokens + len(values), unknown + int((values == UNK).sum())
-                if name == "train":
-                    statistics["class_counts"] = np.bincount(classes, minlength=len(labels)).tolist()
-            statistics |= {"classes": len(labels), "vocabulary": tokenizer.get_vocab_size()}
-            statistics |= {"tokens": tokens, "unknown_share": unknown / tokens}
-            (part / "statistics.json").write_text(json.dumps(statistics))
-            (part / "labels.json").write_text(json.dumps(labels))
+                statistics["cut"][name] = cut
+                statistics["unknown_share"][name] = float(np.mean(values == unknown_id(tokenizer)))
+            statistics["class_counts"] = np.bincount(classes["train"], minlength=len(labels)).tolist()
+            statistics["vocabulary"] = tokenizer.get_vocab_size()
+            (part / "statistics.json").write_text(json.dumps(statistics), encoding="utf-8")
+            (part / "labels.json").write_text(json.dumps(labels, ensure_ascii=False), encoding="utf-8")
             tokenizer.save(str(part / "tokenizer.json"))
-            os.rename(part, folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was first, with the same content
-                raise
+            os.chmod(part, 0o755)  # mkdtemp's folder is private, the cache may be shared
+            if folder.is_symlink():  # an alias, left behind by a deleted folder
+                folder.unlink()
+            os.replace(part, folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
+        # A run's folder asks for the same with its tokenizer and labels given.
+        alias = self.cache_dir / self._key(load_tokenizer(folder).to_str(), labels)
+        with suppress(FileExistsError):
+            alias.symlink_to(folder.name)
 
     def prepare_data(self) -> None:
-        self._log_statistics()
+        self.folder  # noqa: B018
+
+    def setup(self, stage: str | None = None) -> None:
+        if "splits" not in self.__dict__:
+            self._log_statistics()
+        self.splits  # noqa: B018
 
     @rank_zero_only
     def _log_statistics(self) -> None:
-        statistics = json.loads((self.folder / "statistics.json").read_text())
-        examples = ", ".join(f"{name} {count:,}" for name, count in statistics["examples"].items())
+        statistics, counts = self.statistics, self.statistics["examples"]
+        cut = sum(statistics["cut"].values())
         log.info(
-            f"data: {examples} texts, {statistics['classes']} classes, vocabulary {statistics['vocabulary']:,}, "
-            f"{statistics['unknown_share']:.2%} of tokens unknown, "
-            f"{statistics['cut']} texts cut at {self.max_length} tokens"
+            f"data: {', '.join(f'{name} {counts[name]:,}' for name in SPLITS)} texts "
+            f"({statistics['dropped']:,} repeated ones dropped), {len(self.labels)} classes, "
+            f"vocabulary {self.vocab_size:,}, {statistics['unknown_share']['test']:.2%} of test tokens unknown, "
+            f"{cut:,} texts cut at {self.max_length} tokens"
         )
-
-    def setup(self, stage: str | None = None) -> None:
-        self.splits = {name: TokenDataset.open(self.folder / f"{name}.arrow") for name in SPLITS}
 
     def save_assets(self, folder: Path) -> None:
         """Copy into a run's folder what prediction needs of the data: tokenizer.json and labels.json."""
+        folder.mkdir(parents=True, exist_ok=True)
         for name in ("tokenizer.json", "labels.json"):
-            shutil.copy(self.folder / name, folder / name)
-
-    def _loader(self, name: str) -> TokenBudgetLoader:
-        dataset = self.splits[name]
-        several = self.num_workers > 0
-        return TokenBudgetLoader(
-            dataset,
-            batch_size=None,
-            sampler=TokenBudgetSampler(dataset.lengths, self.tokens_per_batch, shuffle=name == "train", seed=self.seed),
-            num_workers=self.num_workers,
-            persistent_workers=several,
-            prefetch_factor=4 if several else None,
-            pin_memory=torch.accelerator.is_available(),
-        )
+            shutil.copyfile(self.folder / name, folder / name)
 
     def train_dataloader(self) -> TokenBudgetLoader:
-        return self._loader("train")
+        overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        return self._loader("train", SequentialTokenBudgetSampler if overfit else TokenBudgetSampler)
 
     def val_dataloader(self) -> TokenBudgetLoader:
-        return self._loader("val")
+        return self._loader("val", SequentialTokenBudgetSampler)
 
     def test_dataloader(self) -> TokenBudgetLoader:
-        return self._loader("test")
+        return self._loader("test", SequentialTokenBudgetSampler)
+
+    def _loader(self, name: str, sampler_class: type[TokenBudgetSampler]) -> TokenBudgetLoader:
+        dataset = self.splits[name]
+        sampler = sampler_class(dataset.lengths, self.tokens_per_batch, self.seed, **processes(self.trainer))
+        on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        return make_loader(dataset, sampler, self.num_workers, pin_memory=on_gpu)
+
+
+def number_labels(
+    tables: "dict[str, pd.DataFrame]", given: Sequence[str] | None = None
+) -> tuple[list[str], dict[str, Any]]:
+    """Class names in order, and by split each row's class number, int32.
+
+    Raises:
+        UserError: a label is not among the given ones, or is in val or test but not in train.
+    """
+    present = {name: set(table["label"]) for name, table in tables.items()}
+    values = set[str]().union(*present.values())
+    labels = list(given) if given else sorted(present["train"], key=_natural)
+    if len(set(labels)) < len(labels):
+        raise UserError(f"labels names {next(name for name in labels if labels.count(name) > 1)!r} twice")
+    by_place = given and values.isdisjoint(labels) and all(_natural(value)[0] == 0 for value in values)
+    numbers = {str(i) if by_place else name: i for i, name in enumerate(labels)}
+    for name, table in tables.items():
+        for bad in sorted(present[name] - (numbers.keys() & present["train"]), key=_natural):
+            row, where = table.index[table["label"] == bad][0], table.attrs["where"]
+            if bad not in numbers and given:
+                raise UserError(f"{where}: row {row} has the unknown label {bad!r}; known are {_some(list(numbers))}")
+            raise UserError(f"{where}: row {row} ({name}) has the label {bad!r}, which training does not have")
+    return labels, {name: table["label"].map(numbers).to_numpy(np.int32) for name, table in tables.items()}
+
+
+def _some(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _natural(label: str) -> tuple[int, int, str]:
     """Integers by value, before words."""
-    return (0, int(label), "") if label.lstrip("-").isdigit() else (1, 0, label)
+    return (0, int(label), "") if label.removeprefix("-").isdecimal() else (1, 0, label)

@@ -1,10 +1,10 @@
-"""A byte-pair tokenizer trained on the training split."""
+"""A byte-pair tokenizer trained on the training split, or any other of the `tokenizers` library."""
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from project.errors import UserError
 
@@ -15,9 +15,15 @@ PAD, UNK, CLS, MASK = range(4)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Lower-cased words cut into byte pairs (Sennrich et al. 2016); ids 0 to 3 are the special tokens."""
-    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]", continuing_subword_prefix="##"))
+def train_tokenizer(texts: Iterable[str], vocab_size: int, add_cls: bool = False) -> Tokenizer:
+    """Lower-cased words cut into byte pairs (Sennrich et al. 2016); ids 0 to 3 are the special tokens.
+
+    Args:
+        texts: of the training split alone.
+        vocab_size: upper bound of token ids, special ones included.
+        add_cls: begin each text with [CLS].
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]", continuing_subword_prefix="##", fuse_unk=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
@@ -29,6 +35,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    if add_cls:
+        tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", CLS)])
     return tokenizer
 
 
@@ -38,9 +46,22 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     Raises:
         UserError: there is none, or its id 0 is in use for something other than padding.
     """
-    file = Path(path)
+    file = Path(path).expanduser()
     file = file / "tokenizer.json" if file.is_dir() else file
     try:
-        return Tokenizer.from_file(str(file))
+        tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
-        raise UserError(f"{file} is no tokenizer of the tokenizers library: {error}") from error
+        cause = " ".join(str(error).split())
+        raise UserError(f"{file.absolute()} is no tokenizer of the tokenizers library: {cause}") from error
+    first = tokenizer.id_to_token(0)
+    if "pad" not in str(first).lower():
+        raise UserError(f"{file}: id 0 is {first!r}; it must be the padding token, as in BERT's tokenizers")
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def unknown_id(tokenizer: Tokenizer) -> int:
+    """Id of the unknown token; 1 where a tokenizer has none, because it knows every character."""
+    token = getattr(tokenizer.model, "unk_token", None)
+    found = tokenizer.token_to_id(token) if token else None
+    return UNK if found is None else found
