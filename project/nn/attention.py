@@ -3,6 +3,7 @@
 Notable:
 - one matrix product projects queries, keys and values when they come from the same tokens;
 - padding is masked by a finite bias, so that a row with no real token gives finite output in every precision;
+- the formula runs as plain matrix products on a CPU, as torch's fused kernel elsewhere: each is the faster one there;
 - positions, where they are rotary, turn queries and keys here.
 """
 
@@ -57,48 +58,58 @@ class MultiHeadAttention(nn.Module):
         Returns:
             (B, T, D)
         """
-        query_BHTK, key_BHSK, value_BHSK = self._project(query_BTD, key_BSD, value_BSD)
-        weights_BHTS = self.dropout(attention_weights(query_BHTK, key_BHSK, padding_mask_BS))
-        context_BTHK = torch.matmul(weights_BHTS, value_BHSK).transpose(1, 2)
-        return self.out_projection(context_BTHK.flatten(2))
+        query_BHTK, key_BHSK, value_BHSK = self.project(query_BTD, key_BSD, value_BSD)
+        if query_BTD.device.type == "cpu":
+            weights_BHTS = self.dropout(attention_weights(query_BHTK, key_BHSK, padding_mask_BS))
+            context_BHTK = torch.matmul(weights_BHTS, value_BHSK)
+        else:
+            dropout = self.dropout.p if self.training else 0.0
+            context_BHTK = fused_attention(query_BHTK, key_BHSK, value_BHSK, padding_mask_BS, dropout)
+        return self.out_projection(context_BHTK.transpose(1, 2).flatten(2))
 
     @torch.jit.export
     def weights(
         self, query_BTD: Tensor, key_BSD: Tensor | None = None, padding_mask_BS: Tensor | None = None
     ) -> Tensor:
-        """The attention weights of each head, (B, H, T, S), as used in evaluation: what there is to plot."""
-        query_BHTK, key_BHSK, _ = self._project(query_BTD, key_BSD, None)
+        """The attention weights of each head, (B, H, T, S), without dropout: what there is to plot."""
+        query_BHTK, key_BHSK, _ = self.project(query_BTD, key_BSD, None)
         return attention_weights(query_BHTK, key_BHSK, padding_mask_BS)
 
-    def _project(
+    def project(
         self, query_BTD: Tensor, key_BSD: Tensor | None, value_BSD: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, T, K), keys and values (B, H, S, K)."""
         if key_BSD is None:
-            query, key, value = self.in_projection(query_BTD).chunk(3, dim=-1)
+            qkv_BTHK = self.in_projection(query_BTD).unflatten(-1, (3, self.num_heads, -1))
+            # One copy, here, instead of one for each of the three in the products that follow.
+            query_BHTK, key_BHSK, value_BHSK = qkv_BTHK.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
         else:
-            weight_q, weight_k, weight_v = self.in_projection.weight.chunk(3)
-            bias_q, bias_k, bias_v = None, None, None
-            if self.in_projection.bias is not None:
-                bias_q, bias_k, bias_v = self.in_projection.bias.chunk(3)
-            query = F.linear(query_BTD, weight_q, bias_q)
-            key = F.linear(key_BSD, weight_k, bias_k)
-            value = F.linear(key_BSD if value_BSD is None else value_BSD, weight_v, bias_v)
-        query_BHTK, key_BHSK, value_BHSK = self._split(query), self._split(key), self._split(value)
+            inputs = [query_BTD, key_BSD, key_BSD if value_BSD is None else value_BSD]
+            outputs: list[Tensor] = []
+            for i, weight_DD in enumerate(self.in_projection.weight.chunk(3)):
+                bias_D = None if self.in_projection.bias is None else self.in_projection.bias.chunk(3)[i]
+                x_BTHK = F.linear(inputs[i], weight_DD, bias_D).unflatten(-1, (self.num_heads, -1))
+                outputs.append(x_BTHK.transpose(1, 2))
+            query_BHTK, key_BHSK, value_BHSK = outputs
         if self.rotary is not None:
             query_BHTK, key_BHSK = self.rotary(query_BHTK), self.rotary(key_BHSK)
         return query_BHTK, key_BHSK, value_BHSK
-
-    def _split(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, D) to (B, H, T, K)."""
-        return x_BTD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
 def attention_weights(query_BHTK: Tensor, key_BHSK: Tensor, padding_mask_BS: Tensor | None) -> Tensor:
     """softmax(Q K^T / sqrt(d_k)) over the real keys, (B, H, T, S)."""
     scores_BHTS = torch.matmul(query_BHTK * query_BHTK.size(-1) ** -0.5, key_BHSK.transpose(-2, -1))
     if padding_mask_BS is not None:
-        scores_BHTS = scores_BHTS + padding_bias(padding_mask_BS, scores_BHTS.dtype)
+        scores_BHTS += padding_bias(padding_mask_BS, scores_BHTS.dtype)
     return scores_BHTS.softmax(-1)
+
+
+def fused_attention(
+    query_BHTK: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, padding_mask_BS: Tensor | None, dropout: float
+) -> Tensor:
+    """The same formula by torch's kernel for the device, (B, H, T, K). Its backward pass is slow on a CPU."""
+    bias = None if padding_mask_BS is None else padding_bias(padding_mask_BS, query_BHTK.dtype)
+    return F.scaled_dot_product_attention(query_BHTK, key_BHSK, value_BHSK, bias, dropout)
 
 
 def padding_bias(padding_mask_BS: Tensor, dtype: torch.dtype) -> Tensor:

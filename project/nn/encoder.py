@@ -7,6 +7,7 @@ Notable:
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from project.nn.attention import MultiHeadAttention
@@ -32,7 +33,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.norm_first = norm_first
         self.attention = MultiHeadAttention(d_model, num_heads, dropout, rotary=rotary)
-        self.feed_forward = FeedForward(d_model, d_ff, dropout, activation)
+        self.feed_forward = FeedForward(d_model, d_ff, activation)
         self.attention_norm = nn.LayerNorm(d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
         self.dropout = Dropout(dropout)
@@ -56,7 +57,7 @@ class Encoder(nn.Module):
         num_layers: number of layers.
         num_heads: number of attention heads in a layer.
         d_ff: hidden size of the feed-forward network; 4 * d_model if not given.
-        dropout: dropout in training on attention weights, hidden units and whatever joins the residual stream.
+        dropout: probability, in training, on attention weights and on whatever joins the residual stream, as in BERT.
         activation: of the feed-forward network.
         norm_first: norms before attention and feed-forward (pre-norm) instead of after (the reference's post-norm).
         position: how tokens know their place; "none" makes a bag of tokens.
@@ -98,7 +99,20 @@ class Encoder(nn.Module):
     def forward(self, x_BTD: Tensor, padding_mask_BT: Tensor | None = None) -> Tensor:
         """(B, T, D) to (B, T, D); `padding_mask_BT` is True for real tokens. ValueError if T exceeds max_length."""
         check_length(x_BTD.size(1), self.max_length)
-        x_BTD = self.position(x_BTD)
+        x_BTD = self.position(to_residual_precision(x_BTD))
         for layer in self.layers:
             x_BTD = layer(x_BTD, padding_mask_BT)
         return self.norm(x_BTD)
+
+
+def to_residual_precision(x: Tensor) -> Tensor:
+    """bfloat16 under bfloat16 autocast, which would otherwise convert the residual stream before every product.
+
+    In float16 the stream could overflow: there it stays as it is.
+    """
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return x
+    else:
+        device = x.device.type
+        in_bfloat16 = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
+        return x.bfloat16() if in_bfloat16 else x

@@ -3,8 +3,6 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from project.nn.dropout import Dropout
-
 
 class SwiGLU(nn.Module):
     """silu(gate) * value, where gate and value are the halves of the last dimension (Shazeer, "GLU variants")."""
@@ -15,25 +13,22 @@ class SwiGLU(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(..., D) to (..., F), activation, dropout, and back to (..., D).
+    """(..., D) to (..., F), activation, and back to (..., D).
 
     Args:
         d_model: D.
         d_ff: F.
-        dropout: probability of dropping a hidden unit in training.
         activation: "gelu", "relu" or "swiglu"; the last has half as many weights again for the same d_ff.
     """
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0, activation: str = "gelu") -> None:
+    def __init__(self, d_model: int, d_ff: int, activation: str = "gelu") -> None:
         super().__init__()
         activations: dict[str, nn.Module] = {"gelu": nn.GELU(), "relu": nn.ReLU(), "swiglu": SwiGLU()}
         if activation not in activations:
             raise ValueError(f"activation must be one of {', '.join(activations)}, got {activation!r}")
         self.up = nn.Linear(d_model, 2 * d_ff if activation == "swiglu" else d_ff)
         self.activation = activations[activation]
-        self.dropout = Dropout(dropout)
         self.down = nn.Linear(d_ff, d_model)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        hidden_BTF = self.dropout(self.activation(self.up(x_BTD)))
-        return self.down(hidden_BTF)
+        return self.down(self.activation(self.up(x_BTD)))

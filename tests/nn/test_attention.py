@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from project.nn import MultiHeadAttention, RotaryPosition
+from project.nn.attention import attention_weights, fused_attention
 
 B, T, S, D, H = 3, 5, 7, 16, 4
 
@@ -79,6 +80,23 @@ def test_equals_torch_in_values_and_gradients(cross: bool) -> None:
     gradients = torch.autograd.grad(out, [query, key, *ours.parameters()], upstream)
     expected_gradients = torch.autograd.grad(expected, [query, key, *theirs.parameters()], upstream)
     torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fused_kernel_equals_the_plain_products(dtype: torch.dtype) -> None:
+    """Values and gradients of the two ways to compute the formula; a row of padding alone need only be finite."""
+    qkv = [torch.randn(B, H, width, D // H, dtype=dtype).requires_grad_() for width in (T, S, S)]
+    mask, upstream = padding_mask(S, 2, 0, width=S), torch.randn(B, H, T, D // H, dtype=dtype)
+    tolerance = {"rtol": 0.0, "atol": 1e-5 if dtype == torch.float32 else 0.05}
+    for padding_mask_bs in (mask, None):
+        rows = slice(0, 2 if padding_mask_bs is not None else B)
+        plain = attention_weights(qkv[0], qkv[1], padding_mask_bs) @ qkv[2]
+        fused = fused_attention(*qkv, padding_mask_bs, dropout=0.0)
+        torch.testing.assert_close(fused[rows], plain[rows], **tolerance)
+        gradients = [torch.autograd.grad(out, qkv, upstream) for out in (fused, plain)]
+        torch.testing.assert_close(*([g[rows] for g in each] for each in gradients), **tolerance)
+        assert fused.isfinite().all()
+        assert all(g.isfinite().all() for g in gradients[0])
 
 
 def test_padding_has_no_weight() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from project.nn import Dropout
+from project.nn.dropout import keep_mask
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -38,6 +39,28 @@ def test_follows_the_seed() -> None:
     assert torch.equal(dropout(x), first)
     assert torch.equal(dropout(x), second)
     assert not torch.equal(first, second)
+
+
+def test_equals_multiplying_with_the_mask_it_draws() -> None:
+    x = torch.randn(31, 7, requires_grad=True)
+    torch.manual_seed(1)
+    out = Dropout(0.3)(x)
+    torch.manual_seed(1)
+    mask = keep_mask(x, 0.3)
+    assert mask.unique().tolist() == pytest.approx([0, 256 / 179])  # 77 of 256 bytes are dropped
+    assert torch.equal(out, x * mask)
+    out.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, mask)
+
+
+def test_every_byte_counts() -> None:
+    """The share that is dropped is exactly that of 77 values out of 256, at the lowest and the highest p too."""
+    x = torch.ones(2**20)
+    for p, dropped in ((0.3, 77), (0.001, 1), (0.999, 255)):
+        share = (keep_mask(x, p) == 0).float().mean().item()
+        expected = dropped / 256
+        assert share == pytest.approx(expected, abs=4 * (expected * (1 - expected) / x.numel()) ** 0.5)
 
 
 def test_is_nothing_in_evaluation() -> None:

@@ -111,6 +111,29 @@ def test_a_row_of_padding_is_finite(dtype: torch.dtype, position: str) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
 
 
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_residual_stream_is_bfloat16_under_autocast_and_close_to_float32(norm_first: bool) -> None:
+    encoder = Encoder(D, 2, H, dropout=0.0, norm_first=norm_first)
+    x, mask, upstream = torch.randn(B, T, D), padding_mask(T, 2, 4), torch.randn(B, T, D)
+    between: list[torch.dtype] = []
+    encoder.layers[1].register_forward_pre_hook(lambda module, inputs: between.append(inputs[0].dtype))
+
+    expected = encoder(x, mask)
+    expected_gradients = torch.autograd.grad(expected, list(encoder.parameters()), upstream)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = encoder(x, mask)
+    gradients = torch.autograd.grad(out, list(encoder.parameters()), upstream.bfloat16())
+    assert between == [torch.float32, torch.bfloat16]
+    assert (out - expected).norm() < 0.02 * expected.norm()
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        assert gradient.dtype == torch.float32
+        assert (gradient - expected_gradient).norm() < 0.05 * max(1.0, expected_gradient.norm().item())
+
+    with torch.autocast("cpu", torch.float16):  # whose range is too small for a sum over many layers
+        encoder(x, mask)
+    assert between[-1] == torch.float32
+
+
 def test_wrong_choices_are_named() -> None:
     with pytest.raises(ValueError, match=r"activation must be one of gelu, relu, swiglu, got 'tanh'$"):
         Encoder(D, 1, H, activation="tanh")
