@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -17,11 +18,13 @@ import yaml
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from project.callbacks import MonitorCheck, Progress, RunRecord, TestReport
 from project.errors import UserError
 from project.parser import Parser, explain
-from project.runs import Run
+from project.runs import Run, import_class
 
 log = logging.getLogger("project")
 
@@ -36,8 +39,16 @@ class ProjectCLI(LightningCLI):
         parser.link_arguments("data.vocab_size", "model.init_args.vocab_size", apply_on="instantiate")
         parser.link_arguments("data.labels", "model.init_args.labels", apply_on="instantiate")
 
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        parser.set_defaults(weights_only=True)  # a checkpoint is data: nothing in it is executed
+        return parser
+
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         self.config = parser.parse_args(args)
+        config = self.config[self.config.subcommand]
+        for line in overridden([Path(file) for file in config.config or ()], config.as_dict()):
+            log.info(line)
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint's hyperparameters beat what was typed."""
@@ -54,7 +65,7 @@ class ProjectCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         try:
             super().instantiate_classes()
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, OSError, MisconfigurationException) as error:
             raise UserError(explain(str(error))) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -75,7 +86,7 @@ class ProjectCLI(LightningCLI):
             scores[best.monitor] = best.best_model_score.item()
         if self.trainer.is_global_zero:
             run.write_json("metrics.json", scores)
-            print(f"run: {run.folder}")
+            log.info(f"run: {run.folder}")
 
     def after_validate(self) -> None:
         self._record_evaluation()
@@ -117,6 +128,8 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
     has_config = any(word in ("-c", "--config") or word.startswith("--config=") for word in options)
     if folder is None and checkpoint is not None and not has_config:
         folder = checkpoint
+    if checkpoint not in (None, "best", "last") and not Path(str(checkpoint)).is_file():
+        raise UserError(f"there is no checkpoint {checkpoint}")
     if folder is None:
         if verb != "fit" and checkpoint is None:
             raise UserError(f"{verb} needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
@@ -125,18 +138,24 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
     run.make_current()
     if checkpoint is None or checkpoint in ("best", "last"):
         checkpoint = str(run.checkpoint(checkpoint or ("last" if verb == "fit" else "best")))
+    check_readable(checkpoint)
     config = run.config
-    data_class = _import((config.get("data") or {}).get("class_path"))
-    accepted = inspect.signature(data_class).parameters if data_class else {}
-    assets = [f"--data.{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in run.data_assets().items() if k in accepted]
+    data = config.get("data") or {}
+    accepted = inspect.signature(import_class(data["class_path"])).parameters if data else {}
+    assets = [
+        f"--data.{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in run.data_assets().items()
+        if name in accepted
+    ]
     return ["--config", str(run.config_file), *assets, "--ckpt_path", checkpoint, *rest]
 
 
-def _import(class_path: str | None) -> Any:
-    if not class_path or "." not in class_path:
-        return None
-    module, name = class_path.rsplit(".", 1)
-    return getattr(__import__(module, fromlist=[name]), name)
+def check_readable(checkpoint: str) -> None:
+    """Refuse a damaged checkpoint before anything is built."""
+    try:
+        torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise UserError(f"{checkpoint} is damaged or no checkpoint: {str(error).splitlines()[0]}") from error
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -169,12 +188,9 @@ def quiet() -> None:
     """Leave on screen what the user can act on."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    if not log.handlers:
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False
+    log.handlers = [logging.StreamHandler(sys.stdout)]
+    log.setLevel(logging.INFO if getattr(rank_zero_only, "rank", 0) == 0 else logging.WARNING)
+    log.propagate = False
     for message in (
         r"The '\w+' does not have many workers",  # num_workers is measured and set in the configuration
         r"Checkpoint directory .* exists and is not empty",  # the run's own folder
@@ -193,20 +209,34 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
     """
     verb, *options = arguments
     quiet()
-    return ProjectCLI(
-        save_config_callback=RunRecord,
-        save_config_kwargs={"save_to_log_dir": False},
-        subclass_mode_model=True,
-        subclass_mode_data=True,
-        auto_configure_optimizers=False,
-        seed_everything_default=0,
-        parser_class=Parser,
-        parser_kwargs={"allow_abbrev": False},
-        trainer_defaults={
-            "callbacks": [Progress(), MonitorCheck(), TestReport()],
-            "precision": default_precision(),
-            "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
-            "enable_model_summary": False,
-        },
-        args=[verb, *arguments_from_run(verb, options)],
-    )
+    before = Run.current()
+    try:
+        return ProjectCLI(
+            save_config_callback=RunRecord,
+            save_config_kwargs={"save_to_log_dir": False},
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            auto_configure_optimizers=False,
+            seed_everything_default=0,
+            parser_class=Parser,
+            parser_kwargs={"allow_abbrev": False},
+            trainer_defaults={
+                "callbacks": [Progress(), MonitorCheck(), TestReport()],
+                "precision": default_precision(),
+                "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
+                "enable_model_summary": False,
+            },
+            args=[verb, *arguments_from_run(verb, options)],
+        )
+    except BaseException:
+        finish_wandb()
+        if before is None and (run := Run.current()) is not None:
+            run.discard_if_untrained()
+        raise
+    finally:
+        finish_wandb()
+
+
+def finish_wandb() -> None:
+    if "wandb" in sys.modules:
+        sys.modules["wandb"].finish()

@@ -9,7 +9,7 @@ from typing import Any
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import CSVLogger, WandbLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_only
 
 from project.runs import Run
 
@@ -43,7 +43,7 @@ class MetricsCSV(CSVLogger):
 
     @property
     @rank_zero_experiment
-    def experiment(self) -> _AppendingWriter:
+    def experiment(self) -> Any:
         if self._experiment is None:
             self._experiment = _AppendingWriter(log_dir=self.log_dir)
         return self._experiment

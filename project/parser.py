@@ -39,7 +39,9 @@ def explain(message: str, names: Iterable[str] = ()) -> str:
     given = ""
     for line in message.splitlines():
         line = re.sub(r"Expected a <class '(\w+)'>", r"expected \1", line.strip().removeprefix("- "))
-        if line.startswith("Given value: ") and len(line) < 80:
+        if match := re.match(r"Given value: NestedArg\(key='([\w.]+)\.\w+'", line):
+            keys.append(match[1])
+        elif line.startswith("Given value: ") and len(line) < 80:
             given = f", got {line.removeprefix('Given value: ')}"
         if match := KEY.match(line):
             keys.append(match[1])

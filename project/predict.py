@@ -49,7 +49,7 @@ def write_rows(rows: Iterable[dict[str, Any]], file: TextIO, form: str) -> None:
 def predict_run(run: Run, checkpoint: Path, texts: list[str]) -> list[dict[str, Any]]:
     """Label of highest probability for each text, in the order given."""
     import torch
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import Trainer
     from tokenizers import Tokenizer
     from torch.utils.data import DataLoader
 
@@ -58,14 +58,15 @@ def predict_run(run: Run, checkpoint: Path, texts: list[str]) -> list[dict[str, 
 
     quiet()
     config = run.config
-    task: Any = LightningModule.load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True)
+    task = run.load_task(checkpoint)
     tokenizer = Tokenizer.from_file(str(run.folder / "tokenizer.json"))
     data = config["data"]["init_args"]
     batches = encode_batches(texts, tokenizer, data["max_length"], data["tokens_per_batch"])
     trainer = Trainer(
         logger=False, enable_checkpointing=False, enable_progress_bar=False, precision=config["trainer"]["precision"]
     )
-    outputs: Any = trainer.predict(task, DataLoader(batches, batch_size=None))
+    loader: Any = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+    outputs: Any = trainer.predict(task, loader)
     ids = torch.cat([output["ids"] for output in outputs])
     probabilities = torch.cat([output["probabilities"] for output in outputs])[ids.argsort()]
     best, index = probabilities.max(-1)

@@ -1,20 +1,23 @@
 """One run is one folder: ``runs/<name>/<id>/``.
 
-    config.yaml       as resolved; fit takes it as it is
-    provenance.json   command, git commit, package versions
-    tokenizer.json    and labels.json: what prediction needs of the data
-    checkpoints/      best.ckpt and last.ckpt
-    metrics.csv       every logged value
-    metrics.json      the final scores
-    wandb/  export/
+config.yaml       as resolved; fit takes it as it is
+provenance.json   command, git commit, package versions
+tokenizer.json    and labels.json: what prediction needs of the data
+checkpoints/      best.ckpt and last.ckpt
+metrics.csv       every logged value
+metrics.json      the final scores
+wandb/  export/
 """
 
 import json
 import os
 import secrets
+import shutil
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import yaml
@@ -42,9 +45,7 @@ class Run:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise UserError(
-                    f"cannot write the run folder {folder}: {error.strerror}; free it, or choose another with --runs_dir"
-                ) from error
+                raise UserError(f"cannot write the run folder {folder}: {error.strerror}; see --runs_dir") from error
             return cls(folder)
 
     @classmethod
@@ -72,6 +73,12 @@ class Run:
 
     def make_current(self) -> None:
         os.environ[ENVIRONMENT_VARIABLE] = str(self.folder.absolute())
+
+    def discard_if_untrained(self) -> None:
+        """Remove the folder of a run that failed before its first value was logged or checkpoint written."""
+        if not (self.folder / "metrics.csv").exists() and not self.checkpoints.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.environ.pop(ENVIRONMENT_VARIABLE, None)
 
     @property
     def name(self) -> str:
@@ -115,6 +122,21 @@ class Run:
             assets["labels"] = json.loads(file.read_text())
         return assets
 
+    def load_task(self, checkpoint: Path | None = None) -> Any:
+        """The run's task on the CPU, in evaluation mode, with the weights of a checkpoint, by default the best.
+
+        Raises:
+            UserError: the run has no such checkpoint, or it cannot be read.
+        """
+        from lightning.pytorch import LightningModule
+
+        checkpoint = checkpoint or self.checkpoint()
+        import_class(self.config["model"]["class_path"])  # Lightning loads only classes that are imported
+        try:
+            return LightningModule.load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True).eval()
+        except (OSError, RuntimeError, KeyError, EOFError, UnpicklingError) as error:
+            raise UserError(f"{checkpoint} cannot be loaded: {str(error).splitlines()[0]}") from error
+
     def write_evaluation(self, verb: str, scores: dict[str, float]) -> None:
         """Scores of a later ``validate`` or ``test``, beside those of the training, which stay."""
         (self.folder / "evaluations").mkdir(exist_ok=True)
@@ -126,3 +148,9 @@ class Run:
         partial = file.with_name(file.name + ".partial")
         partial.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
         partial.replace(file)
+
+
+def import_class(class_path: str) -> Any:
+    """The class that a configuration names by its import path."""
+    module, _, name = class_path.rpartition(".")
+    return getattr(import_module(module), name)

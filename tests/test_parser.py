@@ -27,7 +27,10 @@ NESTED = """Parser key "model":
     [
         (UNION, "trainer.max_epochs: expected int, got x"),
         ('Parser key "config": File does not exist: nope.yaml', "config: File does not exist: nope.yaml"),
-        ("unrecognized arguments: --trainer.max_epoch 1", "unrecognized arguments: --trainer.max_epoch 1\ndid you mean --trainer.max_epochs?"),
+        (
+            "unrecognized arguments: --trainer.max_epoch 1",
+            "unrecognized arguments: --trainer.max_epoch 1\ndid you mean --trainer.max_epochs?",
+        ),
         ("plain", "plain"),
     ],
 )

@@ -31,21 +31,25 @@ class PlainProgress(ProgressBar):
         values = {k: v for k, v in metrics.items() if k != "v_num"}
         shown = "  ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
         epochs = trainer.max_epochs if trainer.max_epochs and trainer.max_epochs > 0 else "?"
-        print(f"epoch {trainer.current_epoch + 1}/{epochs}  batch {batch}/{self.total_train_batches}  {shown}", flush=True)
+        print(
+            f"epoch {trainer.current_epoch + 1}/{epochs}  batch {batch}/{self.total_train_batches}  {shown}", flush=True
+        )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._last = time.monotonic()
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if time.monotonic() - self._last >= self.every_seconds:
             self._last = time.monotonic()
-            self._line(trainer, pl_module, self.train_batch_idx)
+            self._line(trainer, pl_module, batch_idx + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.every_seconds < float("inf"):
             self._line(trainer, pl_module, self.total_train_batches)  # type: ignore[arg-type]
 
 
-def Progress() -> ProgressBar:  # noqa: N802  (reads as a class where it is used)
+def Progress() -> ProgressBar:
     """The bar that suits standard error: live in a terminal, plain lines elsewhere."""
     return TQDMProgressBar() if sys.stderr.isatty() else PlainProgress()

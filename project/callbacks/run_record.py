@@ -26,7 +26,9 @@ class RunRecord(SaveConfigCallback):
         if not run.config_file.exists():
             config = self.config.clone()
             config.pop("config", None)
-            config.ckpt_path = None
+            config.trainer.default_root_dir = None  # this folder, not that of the next run from the file
+            for argument in ("ckpt_path", "weights_only"):
+                config.pop(argument, None)
             run.config_file.write_text(self.parser.dump(config, skip_none=False))
             run.write_json("provenance.json", provenance())
             datamodule = trainer.datamodule  # type: ignore[attr-defined]
@@ -38,7 +40,9 @@ class RunRecord(SaveConfigCallback):
 
 def _git(*arguments: str) -> str | None:
     try:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -55,5 +59,3 @@ def provenance() -> dict[str, Any]:
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "packages": {d.metadata["Name"]: d.version for d in distributions()},
     }
-
-

@@ -68,4 +68,4 @@ class TestReport(Callback):
                 plot = wandb.plot.confusion_matrix(
                     y_true=actual.tolist(), preds=predicted.tolist(), class_names=labels, title="test confusion"
                 )
-                logger.log_metrics({"test/confusion": plot})
+                logger.experiment.log({"test/confusion": plot})

@@ -16,8 +16,11 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import OptimizerCallable
 from lightning.pytorch.core.mixins.hparams_mixin import _given_hyperparameters
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
+
+from project.errors import UserError
 
 
 class Task(LightningModule):
@@ -44,9 +47,9 @@ class Task(LightningModule):
         alone. Built by hand, modules and callables stay out of the checkpoint, since they would have to be unpickled.
         """
         if _given_hyperparameters.get() is None:
-            self.save_hyperparameters(ignore=["encoder", "optimizer"])
+            self.save_hyperparameters(ignore=["encoder", "optimizer"], logger=False)
         else:
-            self.save_hyperparameters()
+            self.save_hyperparameters(logger=False)  # loggers get the whole configuration instead
 
     def weighted_loss(self, loss_sum: Tensor, weight: Tensor | int) -> Tensor:
         """The loss to return from ``training_step``.
@@ -79,10 +82,10 @@ class Task(LightningModule):
             torch._foreach_mul_([p.grad for p in self.parameters() if p.grad is not None], factor)
         self._window.clear()
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         total_steps = self.trainer.estimated_stepping_batches
         if math.isinf(total_steps):
-            raise ValueError("the learning-rate schedule needs an end: set trainer.max_epochs or trainer.max_steps")
+            raise UserError("the learning-rate schedule needs an end: set trainer.max_epochs or trainer.max_steps")
         optimizer = self.optimizer(parameter_groups(self))
         factor = partial(
             warmup_cosine, warmup_steps=round(self.warmup_ratio * total_steps), total_steps=int(total_steps)

@@ -51,6 +51,7 @@ class SequenceClassification(Task):
         self.labels = labels
         self.label_smoothing = label_smoothing
         self.network = SequenceClassifier(encoder, vocab_size, len(labels), pooling, embedding_dropout, head_dropout)
+        self.class_weights: Tensor | None
         weights = None if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
 
@@ -60,8 +61,8 @@ class SequenceClassification(Task):
                 "macro_f1": MulticlassF1Score(len(labels), average="macro"),
             }
         )
-        self.metrics = nn.ModuleDict({"validate": scores.clone(prefix="val/"), "test": scores.clone(prefix="test/")})
-        self.losses = nn.ModuleDict({"validate": MeanMetric(), "test": MeanMetric()})
+        self.val_scores, self.test_scores = scores.clone(prefix="val/"), scores.clone(prefix="test/")
+        self.val_loss, self.test_loss = MeanMetric(), MeanMetric()
         self.confusion = MulticlassConfusionMatrix(len(labels))
 
     def forward(self, tokens_BT: Tensor, padding_mask_BT: Tensor) -> Tensor:
@@ -81,20 +82,20 @@ class SequenceClassification(Task):
         return self.weighted_loss(losses_B.sum(), len(losses_B))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluate(batch, "validate", "val")
+        self._evaluate(batch, self.val_scores, self.val_loss, "val/loss")
 
     def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        logits_BC = self._evaluate(batch, "test", "test")
+        logits_BC = self._evaluate(batch, self.test_scores, self.test_loss, "test/loss")
         self.confusion.update(logits_BC, batch["labels"])
         return {"logits": logits_BC}
 
-    def _evaluate(self, batch: Batch, stage: str, prefix: str) -> Tensor:
+    def _evaluate(self, batch: Batch, scores: MetricCollection, loss: MeanMetric, loss_name: str) -> Tensor:
         logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
         losses_B = F.cross_entropy(logits_BC, batch["labels"], reduction="none")
-        self.losses[stage].update(losses_B)
-        self.metrics[stage].update(logits_BC, batch["labels"])
-        self.log(f"{prefix}/loss", self.losses[stage], on_step=False, on_epoch=True, prog_bar=prefix == "val")
-        self.log_dict(self.metrics[stage], on_step=False, on_epoch=True, prog_bar=prefix == "val")
+        loss.update(losses_B)
+        scores.update(logits_BC, batch["labels"])
+        self.log(loss_name, loss, on_step=False, on_epoch=True, prog_bar=True)
+        self.log_dict(scores, on_step=False, on_epoch=True, prog_bar=True)
         return logits_BC
 
     def on_test_epoch_end(self) -> None:

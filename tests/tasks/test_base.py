@@ -1,6 +1,7 @@
 """The schedule, the parameter groups, and gradients that do not depend on how a batch was split."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from project.errors import UserError
 from project.nn import Encoder
 from project.tasks import SequenceClassification
 from project.tasks.base import parameter_groups, warmup_cosine
@@ -38,20 +40,29 @@ def make_batch(size: int, length: int, seed: int) -> dict[str, Tensor]:
 
 def join(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     length = max(b["tokens"].shape[1] for b in batches)
-    pad = {k: [nn.functional.pad(b[k], (0, length - b[k].shape[1])) for b in batches] for k in ("tokens", "padding_mask")}
+    pad = {
+        k: [nn.functional.pad(b[k], (0, length - b[k].shape[1])) for b in batches] for k in ("tokens", "padding_mask")
+    }
     return {k: torch.cat(pad.get(k, [b[k] for b in batches])) for k in batches[0]}
 
 
 def fit(batches: list[dict[str, Tensor]], **options: object) -> tuple[SequenceClassification, Trainer]:
     task = make_task(optimizer=lambda params: torch.optim.SGD(params, lr=0.5), warmup_ratio=0.0)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     trainer = Trainer(max_epochs=1, accelerator="cpu", devices=1, **quiet, **options)  # type: ignore[arg-type]
     trainer.fit(task, DataLoader(batches, batch_size=None))  # type: ignore[arg-type]
     return task, trainer
 
 
 def test_an_accumulation_window_equals_one_large_batch_the_last_short_one_too() -> None:
-    small = [make_batch(size, length, seed) for seed, (size, length) in enumerate([(1, 4), (7, 9), (3, 5), (5, 6), (2, 8)])]
+    small = [
+        make_batch(size, length, seed) for seed, (size, length) in enumerate([(1, 4), (7, 9), (3, 5), (5, 6), (2, 8)])
+    ]
     accumulated, trainer = fit(small, accumulate_grad_batches=3, gradient_clip_val=0.3)
     whole, _ = fit([join(small[:3]), join(small[3:])], gradient_clip_val=0.3)
     assert trainer.global_step == 2
@@ -73,11 +84,11 @@ def test_the_schedule_warms_up_and_ends_at_zero_with_the_last_step() -> None:
     assert factors[0] == 0.1 and factors[9] == 1.0 and factors[10] == 1.0
     assert factors[55] == pytest.approx(0.5)
     assert factors[100] == pytest.approx(0.0, abs=1e-12) and factors[99] > 0
-    assert all(a >= b for a, b in zip(factors[10:], factors[11:], strict=False))
+    assert all(a >= b for a, b in pairwise(factors[10:]))
 
 
 def test_the_schedule_counts_optimizer_steps_and_ends_with_training() -> None:
-    task, trainer = fit([make_batch(2, 5, seed) for seed in range(7)], accumulate_grad_batches=2)
+    _, trainer = fit([make_batch(2, 5, seed) for seed in range(7)], accumulate_grad_batches=2)
     scheduler = trainer.lr_scheduler_configs[0].scheduler
     assert trainer.global_step == 4
     assert scheduler.last_epoch == 4
@@ -87,7 +98,7 @@ def test_the_schedule_counts_optimizer_steps_and_ends_with_training() -> None:
 def test_an_endless_run_is_refused() -> None:
     task = make_task()
     trainer = Trainer(max_epochs=-1, logger=False, enable_checkpointing=False, enable_progress_bar=False)
-    with pytest.raises(ValueError, match=r"trainer\.max_epochs or trainer\.max_steps"):
+    with pytest.raises(UserError, match=r"trainer\.max_epochs or trainer\.max_steps"):
         trainer.fit(task, DataLoader([make_batch(2, 5, 0)], batch_size=None))  # type: ignore[arg-type]
 
 
@@ -100,7 +111,9 @@ def test_norms_biases_and_embeddings_do_not_decay() -> None:
     kept = {names[id(p)] for p in no_decay["params"]}
     assert decayed | kept == set(names.values()) and not decayed & kept
     assert all(n.endswith("weight") and "norm" not in n and "embedding" not in n for n in decayed)
-    assert any("embedding" in n for n in kept) and any("norm" in n for n in kept) and any(n.endswith("bias") for n in kept)
+    assert (
+        any("embedding" in n for n in kept) and any("norm" in n for n in kept) and any(n.endswith("bias") for n in kept)
+    )
 
 
 def test_frozen_parameters_are_left_out_and_tied_ones_count_once() -> None:

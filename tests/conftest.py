@@ -1,0 +1,60 @@
+"""Small data for everybody, and no state carried from one test to the next."""
+
+import csv
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from project.runs import ENVIRONMENT_VARIABLE
+
+WORDS = {
+    "animal": ["dog", "cat", "horse", "bird"],
+    "food": ["bread", "cheese", "soup", "cake"],
+    "tool": ["hammer", "saw", "drill", "wrench"],
+}
+FILLER = [
+    "a",
+    "an",
+    "of",
+    "the",
+    "small",
+    "large",
+    "old",
+    "new",
+    "with",
+    "and",
+    "for",
+    "used",
+    "kept",
+    "found",
+    "made",
+    "near",
+    "under",
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_current_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run in this process would be taken up by the next."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    yield
+    os.environ.pop(ENVIRONMENT_VARIABLE, None)
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CSV of 600 short texts in three classes that a word decides."""
+    generator = random.Random(0)
+    rows = []
+    for i in range(600):
+        label = generator.choice(list(WORDS))
+        words = generator.choices(FILLER, k=generator.randint(1, 12))
+        words.insert(generator.randint(0, len(words)), generator.choice(WORDS[label]))
+        rows.append([" ".join([*words, str(i)]), label])
+    file = tmp_path_factory.mktemp("data") / "texts.csv"
+    with file.open("w", newline="") as stream:
+        csv.writer(stream).writerows([["text", "label"], *rows])
+    return file
