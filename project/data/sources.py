@@ -324,7 +324,8 @@ def select(table: "pd.DataFrame", text: str, label: str, where: str) -> "pd.Data
 
 def _number(table: "pd.DataFrame", where: str | None = None, index: Any = None) -> "pd.DataFrame":
     """Set the index to row numbers from 1, and note the table's name for errors."""
-    table.index = range(1, len(table) + 1) if index is None else index
+    rows: Any = range(1, len(table) + 1) if index is None else index
+    table.index = rows
     if where is not None:
         table.attrs["where"] = where
     return table

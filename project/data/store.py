@@ -72,7 +72,11 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         """Map a file that `write` made; nothing is read before it is asked for."""
         batch = pa.ipc.open_file(pa.memory_map(str(file))).get_batch(0)
         tokens = batch["tokens"]
-        dataset = cls(tokens.values.to_numpy(), tokens.offsets.to_numpy(), batch["label"].to_numpy(), batch["text"])
+        # Buffers, since pyarrow's own `to_numpy` imports pandas.
+        values = np.frombuffer(tokens.values.buffers()[1], np.int32, len(tokens.values))
+        offsets = np.frombuffer(tokens.buffers()[1], np.int64, len(tokens) + 1)
+        labels = np.frombuffer(batch["label"].buffers()[1], np.int32, len(tokens))
+        dataset = cls(values, offsets, labels, batch["text"])
         dataset._file = file
         return dataset
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("project")
 
-FORMAT = 2  # of the cache; a new number when the code would write something else
+FORMAT = 3  # of the cache; a new number when the code would write something else
 
 
 class TextClassificationData(LightningDataModule):

@@ -18,21 +18,21 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 def train_tokenizer(texts: Iterable[str], vocab_size: int, add_cls: bool = False) -> Tokenizer:
     """Lower-cased words cut into byte pairs (Sennrich et al. 2016); ids 0 to 3 are the special tokens.
 
+    The same texts give the same tokenizer, on any machine and number of threads.
+
     Args:
         texts: of the training split alone.
         vocab_size: upper bound of token ids, special ones included.
         add_cls: begin each text with [CLS].
     """
-    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]", continuing_subword_prefix="##", fuse_unk=True))
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]", fuse_unk=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    # The mark of a word's beginning is a character of the word, not the model's own prefix or suffix for pieces: with
+    # those, the library numbers pieces in the random order of a hash table, and each training gives another tokenizer.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=SPECIAL_TOKENS,
-        continuing_subword_prefix="##",
-        min_frequency=2,
-        show_progress=False,
+        vocab_size=vocab_size, special_tokens=SPECIAL_TOKENS, min_frequency=2, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     if add_cls:
