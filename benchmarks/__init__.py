@@ -1,0 +1,1 @@
+"""Side-by-side measurements against what a user would otherwise pick: `python -m benchmarks.NAME --help`."""

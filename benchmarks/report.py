@@ -1,0 +1,63 @@
+"""What every benchmark prints: the machine in words, Markdown tables, the matrix-product peak."""
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import torch
+
+
+def machine() -> str:
+    """Date, processor or accelerator, threads and versions, in one line."""
+    if torch.cuda.is_available():
+        chip = torch.cuda.get_device_name()
+    else:
+        lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        chip = f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
+    return f"{datetime.now(UTC):%Y-%m-%d}, {chip}, Python {platform.python_version()}, torch {torch.__version__}"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table that also reads well as plain text; columns after the words are right-aligned."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    words = [all(not cell[:1].isdigit() for cell in column) for column in zip(*rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [c.ljust(w) if left else c.rjust(w) for c, w, left in zip(cells, widths, words, strict=True)]
+        return f"| {' | '.join(padded)} |"
+
+    rule = "|".join("-" * (w + 2) if left else "-" * (w + 1) + ":" for w, left in zip(widths, words, strict=True))
+    return "\n".join([line(header), f"|{rule}|", *map(line, rows)])
+
+
+def seconds(function: Callable[[], object], repeats: int = 10, warmup: int = 3) -> float:
+    """Median wall time of a call, which must wait for the device itself."""
+    for _ in range(warmup):
+        function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return median(times)
+
+
+def matmul_peak(dtype: torch.dtype, device: str = "cpu", sizes: Sequence[tuple[int, int, int]] = ()) -> float:
+    """FLOP/s of the fastest of several matrix products: what is compared with when a share of the peak is given."""
+
+    def rate(m: int, k: int, n: int) -> float:
+        left = torch.randn(m, k, device=device).to(dtype)
+        right = torch.randn(n, k, device=device).to(dtype).t()
+
+        def product() -> None:
+            torch.mm(left, right)
+            if device == "cuda":
+                torch.cuda.synchronize()
+
+        return 2 * m * k * n / seconds(product)
+
+    return max(rate(*size) for size in sizes or ((2048, 2048, 2048), (4096, 256, 1024), (4096, 1024, 256)))
