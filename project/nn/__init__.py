@@ -12,7 +12,7 @@ from project.nn.attention import MultiHeadAttention
 from project.nn.classifier import SequenceClassifier
 from project.nn.dropout import Dropout
 from project.nn.encoder import Encoder, EncoderLayer
-from project.nn.feed_forward import FeedForward, SwiGLU
+from project.nn.feed_forward import FeedForward
 from project.nn.heads import ClassificationHead, Pooling
 from project.nn.init import xavier_init
 from project.nn.position import LearnedPosition, RotaryPosition, SinusoidalPosition
@@ -29,6 +29,5 @@ __all__ = [
     "RotaryPosition",
     "SequenceClassifier",
     "SinusoidalPosition",
-    "SwiGLU",
     "xavier_init",
 ]

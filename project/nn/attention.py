@@ -37,9 +37,9 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         if d_model % num_heads != 0:
             raise ValueError(f"d_model {d_model} cannot be divided into num_heads {num_heads} heads of equal size")
-        self.num_heads = num_heads
+        self.head_size = d_model // num_heads
         self.dropout = Dropout(dropout)
-        self.in_projection = nn.Linear(d_model, 3 * d_model, bias=bias)  # queries, keys, values, in this order
+        self.in_projection = nn.Linear(d_model, 3 * d_model, bias=bias)  # head by head, for parallel shards
         self.out_projection = nn.Linear(d_model, d_model, bias=bias)
         self.rotary = rotary
 
@@ -79,21 +79,20 @@ class MultiHeadAttention(nn.Module):
         self, query_BTD: Tensor, key_BSD: Tensor | None, value_BSD: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, K), keys and values (B, H, S, K)."""
-        if key_BSD is None:
-            qkv_BTHK = self.in_projection(query_BTD).unflatten(-1, (3, self.num_heads, -1))
-            # One copy, here, instead of one for each of the three in the products that follow.
-            query_BHTK, key_BHSK, value_BHSK = qkv_BTHK.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
-        else:
-            inputs = [query_BTD, key_BSD, key_BSD if value_BSD is None else value_BSD]
-            outputs: list[Tensor] = []
-            for i, weight_DD in enumerate(self.in_projection.weight.chunk(3)):
-                bias_D = None if self.in_projection.bias is None else self.in_projection.bias.chunk(3)[i]
-                x_BTHK = F.linear(inputs[i], weight_DD, bias_D).unflatten(-1, (self.num_heads, -1))
-                outputs.append(x_BTHK.transpose(1, 2))
-            query_BHTK, key_BHSK, value_BHSK = outputs
+        query_BHTK, key_BHSK, value_BHSK = self.split(self.in_projection(query_BTD))
+        if key_BSD is not None:  # the fused product makes all three of each input, and what is not needed is left
+            _, key_BHSK, value_BHSK = self.split(self.in_projection(key_BSD))
+        if value_BSD is not None:
+            _, _, value_BHSK = self.split(self.in_projection(value_BSD))
         if self.rotary is not None:
             query_BHTK, key_BHSK = self.rotary(query_BHTK), self.rotary(key_BHSK)
         return query_BHTK, key_BHSK, value_BHSK
+
+    def split(self, qkv_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T, 3 D) to three times (B, H, T, K), by one copy instead of one in each of the products that follow."""
+        qkv_BTHK = qkv_BTD.unflatten(-1, (-1, 3, self.head_size))
+        query_BHTK, key_BHTK, value_BHTK = qkv_BTHK.permute(3, 0, 2, 1, 4).contiguous().unbind(0)
+        return query_BHTK, key_BHTK, value_BHTK
 
 
 def attention_weights(query_BHTK: Tensor, key_BHSK: Tensor, padding_mask_BS: Tensor | None) -> Tensor:

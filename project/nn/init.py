@@ -3,25 +3,20 @@
 from torch import nn
 
 from project.nn.attention import MultiHeadAttention
-from project.nn.feed_forward import FeedForward, SwiGLU
 
 
 def xavier_init(module: nn.Module) -> None:
     """Xavier-uniform weights (Glorot and Bengio, 2010), zero biases; embeddings are normal with variance 1 / size.
 
-    A fused projection is initialised as the separate maps that it stands for. Norms keep torch's ones and zeros.
+    A fused projection gets what the three maps in it would get apart. Norms keep torch's ones and zeros.
     """
+    fused = {part.in_projection for part in module.modules() if isinstance(part, MultiHeadAttention)}
     for part in module.modules():
         if isinstance(part, nn.Embedding):
             nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
         elif isinstance(part, nn.Linear):
-            nn.init.xavier_uniform_(part.weight)
+            fan_out = part.out_features // 3 if part in fused else part.out_features
+            bound = (6 / (part.in_features + fan_out)) ** 0.5
+            nn.init.uniform_(part.weight, -bound, bound)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
-    for part in module.modules():
-        if isinstance(part, MultiHeadAttention):
-            for weight_DD in part.in_projection.weight.data.chunk(3):
-                nn.init.xavier_uniform_(weight_DD)
-        elif isinstance(part, FeedForward) and isinstance(part.activation, SwiGLU):
-            for weight_FD in part.up.weight.data.chunk(2):
-                nn.init.xavier_uniform_(weight_FD)

@@ -90,6 +90,16 @@ def test_scripts(position: str, tmp_path: Path) -> None:
     assert scripted(*example()).isfinite().all()
 
 
+def test_scripts_with_int8_weights() -> None:
+    """Weights are reached through their modules alone, so that modules of another kind can take their place."""
+    model = make_classifier(activation="swiglu").eval()
+    quantized = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    inputs = example()
+    logits = quantized(*inputs)
+    assert (logits - model(*inputs)).norm() < 0.1 * logits.norm()
+    torch.testing.assert_close(torch.jit.script(quantized)(*inputs), logits)
+
+
 @pytest.mark.parametrize("position", ["sinusoidal", "learned", "rotary"])
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_exports_with_a_dynamic_batch_and_sequence(position: str, norm_first: bool) -> None:

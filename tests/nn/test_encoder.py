@@ -24,10 +24,15 @@ TORCH_NAMES = {
 }
 
 
-def with_torch_names(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The values of our layer's parameters, by the names that nn.TransformerEncoderLayer gives them."""
-    prefixes = {name: next(prefix for prefix in TORCH_NAMES if name.startswith(prefix)) for name in values}
-    return {TORCH_NAMES[prefixes[name]] + name.removeprefix(prefixes[name]): values[name] for name in values}
+def as_torch(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Values of our layer's parameters as nn.TransformerEncoderLayer names and orders them."""
+    renamed = {}
+    for name, value in values.items():
+        prefix = next(prefix for prefix in TORCH_NAMES if name.startswith(prefix))
+        if "in_projection" in name:  # ours goes head by head, torch's has all queries before all keys and values
+            value = value.unflatten(0, (H, 3, D // H)).transpose(0, 1).flatten(0, 2)
+        renamed[TORCH_NAMES[prefix] + name.removeprefix(prefix)] = value
+    return renamed
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -37,7 +42,7 @@ def test_layer_equals_torch_in_values_and_gradients(activation: str, norm_first:
     theirs = nn.TransformerEncoderLayer(D, H, F, 0.0, activation, batch_first=True, norm_first=norm_first)
     for parameter in ours.parameters():  # biases and norms too: zeros and ones hide mistakes
         nn.init.normal_(parameter, std=0.3)
-    theirs.load_state_dict(with_torch_names(ours.state_dict()))
+    theirs.load_state_dict(as_torch(ours.state_dict()))
     x, mask = torch.randn(B, T, D), padding_mask(T, 2, 4)
     our_x, their_x = x.clone().requires_grad_(), x.clone().requires_grad_()
 
@@ -48,7 +53,7 @@ def test_layer_equals_torch_in_values_and_gradients(activation: str, norm_first:
     out.backward(upstream)
     expected.backward(upstream)
     torch.testing.assert_close(our_x.grad, their_x.grad, rtol=1e-4, atol=1e-5)
-    gradients = with_torch_names({name: p.grad for name, p in ours.named_parameters() if p.grad is not None})
+    gradients = as_torch({name: p.grad for name, p in ours.named_parameters() if p.grad is not None})
     expected_gradients = {name: p.grad for name, p in theirs.named_parameters()}
     torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
 
@@ -56,11 +61,10 @@ def test_layer_equals_torch_in_values_and_gradients(activation: str, norm_first:
 def test_swiglu_is_its_formula() -> None:
     feed_forward = FeedForward(D, F, activation="swiglu").double()
     x = torch.randn(B, T, D, dtype=torch.double)
-    gate, value = feed_forward.up.weight.chunk(2)
-    gate_bias, value_bias = feed_forward.up.bias.chunk(2)
-    gated = x @ gate.T + gate_bias
-    hidden = gated * torch.sigmoid(gated) * (x @ value.T + value_bias)
-    torch.testing.assert_close(feed_forward(x), hidden @ feed_forward.down.weight.T + feed_forward.down.bias)
+    up, gate, down = feed_forward.up, feed_forward.gate, feed_forward.down
+    gated = x @ gate.weight.T + gate.bias
+    hidden = gated * torch.sigmoid(gated) * (x @ up.weight.T + up.bias)
+    torch.testing.assert_close(feed_forward(x), hidden @ down.weight.T + down.bias)
 
 
 def test_encoder_is_positions_layers_and_a_last_norm() -> None:
@@ -143,15 +147,15 @@ def test_wrong_choices_are_named() -> None:
         Encoder(D, 1, 3)
 
 
-def test_fused_projections_start_as_separate_ones() -> None:
-    attention, feed_forward = MultiHeadAttention(64, 4), FeedForward(64, 32, activation="swiglu")
-    xavier_init(nn.ModuleList([attention, feed_forward]))
-    for weight in [*attention.in_projection.weight.chunk(3), *feed_forward.up.weight.chunk(2)]:
-        bound = (6 / (weight.size(0) + weight.size(1))) ** 0.5
-        assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)
-        assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-    assert attention.in_projection.bias.eq(0).all()
-    assert feed_forward.up.bias.eq(0).all()
-    embedding = nn.Embedding(500, 64)
-    xavier_init(embedding)
-    assert embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.05)
+def test_weights_start_as_xavier_says() -> None:
+    parts = nn.ModuleDict(
+        {"attention": MultiHeadAttention(64, 4), "up": nn.Linear(64, 256), "tokens": nn.Embedding(500, 64)}
+    )
+    xavier_init(parts)
+    fans = {"attention.in_projection": 64 + 64, "attention.out_projection": 64 + 64, "up": 64 + 256}
+    for name, fan in fans.items():
+        linear, bound = parts.get_submodule(name), (6 / fan) ** 0.5
+        assert linear.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+        assert linear.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+        assert linear.bias.eq(0).all()
+    assert parts["tokens"].weight.std().item() == pytest.approx(1 / 8, rel=0.05)
