@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,21 @@ class WandB(WandbLogger):
     def experiment(self) -> Any:
         if self._experiment is None:
             try:
-                return super().experiment
+                self._link(super().experiment)
             except Exception as error:
                 self._give_up(error)
         return self._experiment
+
+    def _link(self, experiment: Any) -> None:
+        """Show the record among those of its name's other runs: `wandb leet runs/<name>/wandb` overlays them all."""
+        run = Run.current()
+        if run is None or not experiment.dir:
+            return
+        record = Path(experiment.dir).parent
+        link = run.folder.parent / "wandb" / record.name
+        with suppress(OSError):  # a file system without links: the record stands in the run's folder all the same
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(os.path.relpath(record, link.parent))
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:

@@ -58,10 +58,10 @@ def _nearest(cause: str, options: list[str]) -> str | None:
     """The existing option, class or parameter most like the one that the cause names."""
     if match := re.search(r"(--[\w.]+)", cause):
         candidates, word = options, match[1]
-    elif match := re.search(r"class_path '?([\w.]+)\.(\w+)'?", cause):
-        candidates, word = _public_names(match[1]), match[2]
     elif match := re.search(r"Option '(\w+)' is not accepted", cause):
         candidates, word = _parameters_of_loaded_classes(), match[1]
+    elif match := re.search(r"class_path '?([\w.]+)\.(\w+)'?", cause):
+        candidates, word = _public_names(match[1]), match[2]
     else:
         return None
     found = difflib.get_close_matches(word, candidates, 1)

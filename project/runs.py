@@ -78,6 +78,9 @@ class Run:
         """Remove the folder of a run that failed before its first value was logged or checkpoint written."""
         if not (self.folder / "metrics.csv").exists() and not self.checkpoints.exists():
             shutil.rmtree(self.folder, ignore_errors=True)
+            for link in self.folder.parent.glob("wandb/*"):
+                if not link.exists():
+                    link.unlink()
             os.environ.pop(ENVIRONMENT_VARIABLE, None)
 
     @property

@@ -73,13 +73,13 @@ def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def train(config: Path, runs: Path, *options: str) -> Run:
-    before = set(runs.glob("*/*"))
+    before = set(runs.glob("*/*/config.yaml"))
     try:
         assert main(["fit", "--config", str(config), "--runs_dir", str(runs), *options]) == 0
     finally:
         os.environ.pop(ENVIRONMENT_VARIABLE, None)
-    (folder,) = set(runs.glob("*/*")) - before
-    return Run(folder)
+    (file,) = set(runs.glob("*/*/config.yaml")) - before
+    return Run(file.parent)
 
 
 @pytest.fixture

@@ -85,6 +85,11 @@ def test_wandb_holds_the_configuration_once_and_the_metrics(finished: Run) -> No
     assert finished.id in records
 
 
+def test_the_records_of_all_runs_of_a_name_stand_together(finished: Run) -> None:
+    links = [link.resolve() for link in (finished.folder.parent / "wandb").iterdir()]
+    assert links == [folder.resolve() for folder in finished.folder.glob("wandb/offline-run-*")]
+
+
 def test_checkpoints_need_no_unpickling(finished: Run) -> None:
     for name in ("best", "last"):
         content = torch.load(finished.checkpoint(name), weights_only=True)
@@ -179,7 +184,7 @@ def test_two_processes_train_together_and_score_as_one(config: Path, tmp_path: P
     options = ["--config", str(config), "--config", str(overlay), "--trainer.accelerator", "cpu"]
     result = shell("fit", *options, "--runs_dir", str(tmp_path))
     assert result.returncode == 0, result.stderr
-    (folder,) = tmp_path.glob("tiny/*")
+    (folder,) = tmp_path.glob("tiny/2*")
     together = json.loads((folder / "metrics.json").read_text())
     assert together["test/accuracy"] > 0.9
     assert len(list(folder.glob("wandb/offline-run-*"))) == 1
