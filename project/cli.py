@@ -37,6 +37,7 @@ class ProjectCLI(LightningCLI):
         parser.add_argument("--runs_dir", type=str, default="runs", help="Folder of all runs.")
         # Ignored by a data module without the attribute or a model without the parameter.
         parser.link_arguments("data.vocab_size", "model.init_args.vocab_size", apply_on="instantiate")
+        parser.link_arguments("data.num_features", "model.init_args.num_features", apply_on="instantiate")
         parser.link_arguments("data.labels", "model.init_args.labels", apply_on="instantiate")
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:

@@ -57,6 +57,8 @@ def predict_run(run: Run, checkpoint: Path, texts: list[str]) -> list[dict[str, 
     from project.data import encode_batches
 
     quiet()
+    if not (run.folder / "tokenizer.json").is_file():
+        raise UserError(f"{run.folder} has no tokenizer.json: it was not trained on texts, and predict labels texts")
     config = run.config
     task = run.load_task(checkpoint)
     tokenizer = Tokenizer.from_file(str(run.folder / "tokenizer.json"))

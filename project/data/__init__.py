@@ -1,10 +1,12 @@
 """Data modules and what they need: sources, splits, tokenizer, encoded store, batching."""
 
+from project.data.digits import DigitsData
 from project.data.sources import HubDataset, Source, TableFile, WordNetGlosses
 from project.data.store import TokenDataset, encode_batches
 from project.data.text import TextClassificationData
 
 __all__ = [
+    "DigitsData",
     "HubDataset",
     "Source",
     "TableFile",

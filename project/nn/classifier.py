@@ -1,4 +1,4 @@
-"""Token ids in, class logits out: what is trained, exported and served."""
+"""Tokens in, class logits out: what is trained, exported and served."""
 
 from typing import Literal
 
@@ -14,26 +14,38 @@ class SequenceClassifier(nn.Module):
 
     Args:
         encoder: maps (B, T, d_model) and a padding mask (B, T) to (B, T, d_model); has an attribute `d_model`.
-        vocab_size: V, number of token ids.
+        vocab_size: V, number of token ids; None where tokens are vectors.
         num_classes: C.
         pooling: how token vectors become one vector, see `Pooling`.
         embedding_dropout: dropout on token embeddings.
         head_dropout: dropout before the last linear map.
+        num_features: N, size of each token where tokens are vectors: a linear map takes the embedding's place.
+
+    Raises:
+        ValueError: neither or both of vocab_size and num_features are given.
     """
 
     def __init__(
         self,
         encoder: nn.Module,
-        vocab_size: int,
+        vocab_size: int | None,
         num_classes: int,
         pooling: Literal["mean", "max", "mean_max", "cls"] = "mean_max",
         embedding_dropout: float = 0.1,
         head_dropout: float = 0.1,
+        num_features: int | None = None,
     ) -> None:
         super().__init__()
         d_model = int(encoder.d_model)  # type: ignore[arg-type]
-        self.embedding = nn.Embedding(vocab_size, d_model)
-        self.embedding_scale = d_model**0.5  # brings embeddings to unit variance (Vaswani et al., section 3.4)
+        if (vocab_size is None) == (num_features is None):
+            raise ValueError(f"give one of vocab_size and num_features, got {vocab_size} and {num_features}")
+        self.embedding: nn.Module
+        if vocab_size is not None:
+            self.embedding = nn.Embedding(vocab_size, d_model)
+            self.embedding_scale = d_model**0.5  # brings embeddings to unit variance (Vaswani et al., section 3.4)
+        elif num_features is not None:
+            self.embedding = nn.Linear(num_features, d_model)
+            self.embedding_scale = 1.0
         self.dropout = Dropout(embedding_dropout)
         self.encoder = encoder
         self.pooling = Pooling(d_model, pooling)
@@ -42,7 +54,7 @@ class SequenceClassifier(nn.Module):
             xavier_init(part)
 
     def forward(self, tokens_BT: Tensor, padding_mask_BT: Tensor) -> Tensor:
-        """Logits (B, C) of token ids (B, T), int64; `padding_mask_BT` is True for real tokens."""
+        """Logits (B, C) of token ids (B, T), int64, or vectors (B, T, N); `padding_mask_BT` is True for real tokens."""
         x_BTD = self.dropout(self.embedding(tokens_BT) * self.embedding_scale)
         x_BTD = self.encoder(x_BTD, padding_mask_BT)
         return self.head(self.pooling(x_BTD, padding_mask_BT))

@@ -21,7 +21,7 @@ class SequenceClassification(Task):
     Args:
         encoder: maps (B, T, d_model) and a padding mask (B, T) to (B, T, d_model); has the attribute `d_model`.
         labels: the class names in order, taken from the data.
-        vocab_size: number of token ids, taken from the data.
+        vocab_size: number of token ids, taken from the data; None where tokens are vectors.
         pooling: how token vectors become one vector.
         embedding_dropout: dropout on token embeddings.
         head_dropout: dropout before the last linear layer.
@@ -29,13 +29,14 @@ class SequenceClassification(Task):
         class_weights: weight of each class in the training loss, in the order of the labels.
         optimizer: makes the optimizer from parameter groups.
         warmup_ratio: share of all optimizer steps in which the learning rate rises.
+        num_features: size of each token, taken from the data where tokens are vectors.
     """
 
     def __init__(
         self,
         encoder: nn.Module,
         labels: list[str],
-        vocab_size: int,
+        vocab_size: int | None = None,
         pooling: Literal["mean", "max", "mean_max", "cls"] = "mean_max",
         embedding_dropout: float = 0.1,
         head_dropout: float = 0.1,
@@ -43,6 +44,7 @@ class SequenceClassification(Task):
         class_weights: list[float] | None = None,
         optimizer: OptimizerCallable = torch.optim.AdamW,
         warmup_ratio: float = 0.1,
+        num_features: int | None = None,
     ) -> None:
         super().__init__(optimizer, warmup_ratio)
         self.save_config()
@@ -50,7 +52,9 @@ class SequenceClassification(Task):
             raise ValueError(f"class_weights has {len(class_weights)} entries for {len(labels)} labels")
         self.labels = labels
         self.label_smoothing = label_smoothing
-        self.network = SequenceClassifier(encoder, vocab_size, len(labels), pooling, embedding_dropout, head_dropout)
+        self.network = SequenceClassifier(
+            encoder, vocab_size, len(labels), pooling, embedding_dropout, head_dropout, num_features
+        )
         self.class_weights: Tensor | None
         weights = None if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)

@@ -33,9 +33,7 @@ def test_the_folder_alone_gives_the_same_test_scores(digits: Run) -> None:
     assert json.loads(evaluation.read_text())["test/accuracy"] == scores["test/accuracy"]
 
 
-def test_predict_says_that_it_needs_texts(
-    digits: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_says_that_it_needs_texts(digits: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts.txt").write_text("a text\n")
     assert main(["predict", "--run", str(digits.folder), "--input", str(tmp_path / "texts.txt")]) == 1
     assert "has no tokenizer.json" in capsys.readouterr().err
