@@ -1,6 +1,5 @@
 """A byte-pair tokenizer trained on the training split, or any other of the `tokenizers` library."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,9 +9,6 @@ from project.errors import UserError
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
 PAD, UNK, CLS, MASK = range(4)
-
-# Worker processes are forked after encoding; the library warns of that unless told.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, add_cls: bool = False) -> Tokenizer:

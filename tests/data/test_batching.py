@@ -135,6 +135,7 @@ def test_position_counts_what_was_handed_out(workers: int) -> None:
     resumed.sampler.set_epoch(2)
     assert [batch["ids"].tolist() for batch in iterator] == whole[5:]
     assert resumed.state_dict()["position"] == len(resumed) == len(whole)
+    assert ids(resumed) == whole
     resumed.sampler.set_epoch(3)
     assert resumed.state_dict()["position"] == 0
     assert ids(resumed) == list(sampler(epoch=3))

@@ -248,25 +248,21 @@ def test_a_run_folder_gives_the_same_data_from_the_same_cache(
 def both(work: Callable[[int], object]) -> list[Any]:
     """What `work` returns for 0 and for 1, in two processes at once. Forked, they need not import everything again."""
     context = multiprocessing.get_context("fork")
-    barrier, queue = context.Barrier(2), context.SimpleQueue()
+    barrier, pipes = context.Barrier(2), [context.Pipe() for _ in range(2)]
 
     def run(rank: int) -> None:
         barrier.wait()
-        queue.put((rank, work(rank)))
+        pipes[rank][1].send(work(rank))
 
-    workers = [context.Process(target=run, args=(rank,)) for rank in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0]
-    return [result for _, result in sorted(queue.get() for _ in workers)]
+    for rank in range(2):
+        context.Process(target=run, args=(rank,), daemon=True).start()
+    assert all(receiver.poll(60) for receiver, _ in pipes), "a process hangs or has failed"
+    return [receiver.recv() for receiver, _ in pipes]
 
 
 def test_two_processes_at_once_prepare_one_whole_folder(
     make: Make, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # the library's threads do not survive a fork
     reads = multiprocessing.get_context("fork").Value("i", 0)
     read = TableFile.read
 
@@ -314,10 +310,13 @@ def test_a_cache_that_cannot_be_written(make: Make, tmp_path: Path) -> None:
         make(A, B, C, cache_dir=str(tmp_path / "file" / "cache")).prepare_data()
 
 
-def test_workers_of_a_process_that_has_tokenized_say_nothing(
+def test_a_forked_process_can_tokenize_and_says_nothing(
     make: Make, rows: Rows, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data = prepared(make(rows, num_workers=2))
+    data = prepared(make(rows, num_workers=2))  # has used the library's threads, which do not survive a fork
+    texts = data.texts()["train"][0]
+    expected = [encoding.ids for encoding in data.tokenizer.encode_batch(texts)]
+    assert both(lambda _: [encoding.ids for encoding in data.tokenizer.encode_batch(texts)]) == [expected] * 2
     assert sum(len(batch["ids"]) for batch in data.train_dataloader()) == 240
     assert capfd.readouterr().err == ""
 
