@@ -29,6 +29,14 @@ from project.runs import Run, import_class
 log = logging.getLogger("project")
 
 
+# Groups of options, in the order in which --help shows them, after the few general ones.
+HELP_TITLES = {
+    "model": "Model (all of a class: --model.help project.tasks.SequenceClassification)",
+    "data": "Data (all of a class: --data.help project.data.TextClassificationData)",
+    "trainer": "Trainer",
+}
+
+
 class ProjectCLI(LightningCLI):
     """Lightning's CLI plus: one folder per run, values linked from data to model, a test after fit."""
 
@@ -43,6 +51,11 @@ class ProjectCLI(LightningCLI):
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         parser.set_defaults(weights_only=True)  # a checkpoint is data: nothing in it is executed
+        parser.usage = f"python -m project {subcommand} --config FILE [options]"
+        for key, title in HELP_TITLES.items():
+            parser.groups[key].title = title
+        order = [parser.groups[key] for key in HELP_TITLES]
+        parser._action_groups.sort(key=lambda group: order.index(group) if group in order else -1)
         return parser
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:

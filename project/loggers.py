@@ -14,6 +14,8 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from project.runs import Run
 
+SECONDS_TO_REACH_WANDB = 20
+
 log = logging.getLogger("project")
 
 
@@ -59,6 +61,10 @@ def _stored_key() -> bool:
     return bool(os.environ.get("WANDB_API_KEY")) or (netrc.is_file() and "wandb" in netrc.read_text())
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
 class WandB(WandbLogger):
     """Weights & Biases: online with an account or WANDB_MODE, offline without one; it never asks and never waits.
 
@@ -81,6 +87,8 @@ class WandB(WandbLogger):
         notes: str | None = None,
         log_model: bool = False,
     ) -> None:
+        import wandb
+
         if "WANDB_MODE" not in os.environ and not _stored_key():
             os.environ["WANDB_MODE"] = "offline"
         os.environ.setdefault("WANDB_SILENT", "true")
@@ -95,6 +103,7 @@ class WandB(WandbLogger):
             tags=tags,
             notes=notes,
             log_model=log_model,
+            settings=wandb.Settings(init_timeout=SECONDS_TO_REACH_WANDB),
         )
         self._wandb_init.pop("anonymous")  # W&B warns of it, set or not
 
@@ -105,8 +114,19 @@ class WandB(WandbLogger):
             try:
                 self._link(super().experiment)
             except Exception as error:
-                self._give_up(error)
+                self._go_offline(error)
         return self._experiment
+
+    def _go_offline(self, error: Exception) -> None:
+        if os.environ.get("WANDB_MODE") == "offline":
+            self._give_up(error)
+            return
+        log.warning("W&B cannot be reached (%s); it records offline, for `wandb sync`", _first_line(error))
+        import wandb
+
+        wandb.teardown()  # its service keeps the run's id, and the mode that it was started in
+        os.environ["WANDB_MODE"] = "offline"
+        _ = self.experiment
 
     def _link(self, experiment: Any) -> None:
         """Show the record among those of its name's other runs: `wandb leet runs/<name>/wandb` overlays them all."""
@@ -143,5 +163,6 @@ class WandB(WandbLogger):
     def _give_up(self, error: Exception) -> None:
         import wandb
 
-        log.warning("W&B stopped recording (%s); training goes on, and metrics.csv holds every value", error)
+        message = "W&B stopped recording (%s); training goes on, and metrics.csv holds every value"
+        log.warning(message, _first_line(error))
         self._experiment = wandb.init(mode="disabled")
