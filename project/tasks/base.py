@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from project.errors import UserError
+from project.tasks.export_spec import ExportSpec
 
 
 class Task(LightningModule):
@@ -30,6 +31,8 @@ class Task(LightningModule):
         optimizer: makes the optimizer from parameter groups.
         warmup_ratio: share of all optimizer steps in which the learning rate rises linearly from zero to its peak.
     """
+
+    network: nn.Module
 
     def __init__(self, optimizer: OptimizerCallable = torch.optim.AdamW, warmup_ratio: float = 0.1) -> None:
         super().__init__()
@@ -50,6 +53,10 @@ class Task(LightningModule):
             self.save_hyperparameters(ignore=["encoder", "optimizer"], logger=False)
         else:
             self.save_hyperparameters(logger=False)  # loggers get the whole configuration instead
+
+    def export_spec(self) -> ExportSpec:
+        """How ``network`` is called, for exporters. A task that is to be exported overrides it."""
+        raise UserError(f"{type(self).__name__} does not say how it is exported: give it a method export_spec")
 
     def weighted_loss(self, loss_sum: Tensor, weight: Tensor | int) -> Tensor:
         """The loss to return from ``training_step``.

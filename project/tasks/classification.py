@@ -11,6 +11,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 
 from project.nn import SequenceClassifier
 from project.tasks.base import Task
+from project.tasks.export_spec import ExportSpec
 
 Batch = dict[str, Tensor]
 
@@ -72,6 +73,23 @@ class SequenceClassification(Task):
     def forward(self, tokens_BT: Tensor, padding_mask_BT: Tensor) -> Tensor:
         logits_BC: Tensor = self.network(tokens_BT, padding_mask_BT)
         return logits_BC
+
+    def export_spec(self) -> ExportSpec:
+        max_length: int | None = getattr(self.network.encoder, "max_length", None)
+        padding_mask_BT = torch.ones(3, 8, dtype=torch.bool).tril(4)
+        embedding = self.network.embedding
+        num_ids = embedding.num_embeddings if isinstance(embedding, nn.Embedding) else None
+        if num_ids is not None:
+            tokens = torch.randint(num_ids, (3, 8))
+        else:
+            tokens = torch.randn(3, 8, self.hparams["num_features"])
+        return ExportSpec(
+            inputs={"tokens": tokens, "padding_mask": padding_mask_BT},
+            dynamic={name: {0: "batch", 1: "sequence"} for name in ("tokens", "padding_mask")},
+            outputs=["logits"],
+            max_sizes={} if max_length is None else {"sequence": max_length},
+            num_ids={} if num_ids is None else {"tokens": num_ids},
+        )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
