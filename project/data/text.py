@@ -99,6 +99,7 @@ class TextClassificationData(LightningDataModule):
         self._given_tokenizer = load_tokenizer(tokenizer) if tokenizer else None
         self._given_labels = labels
         self._vocab_size, self._add_cls = vocab_size, add_cls
+        self._logged = False
 
     @cached_property
     def folder(self) -> Path:
@@ -204,9 +205,10 @@ class TextClassificationData(LightningDataModule):
         self.folder  # noqa: B018
 
     def setup(self, stage: str | None = None) -> None:
-        if "splits" not in self.__dict__:
-            self._log_statistics()
         self.splits  # noqa: B018
+        if not self._logged:
+            self._logged = True
+            self._log_statistics()
 
     @rank_zero_only
     def _log_statistics(self) -> None:

@@ -105,8 +105,9 @@ def test_long_and_empty_texts(make: Make, rows: Rows, caplog: pytest.LogCaptureF
 
 def test_one_line_of_statistics_once(make: Make, rows: Rows, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "project")
-    data = prepared(make([*rows, rows[0]]))
-    data.setup("test")
+    data = make([*rows, rows[0]])
+    str(data)  # Lightning's own description of a data module makes its loaders
+    prepared(data).setup("test")
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("data: ")]
     assert lines == [
         f"data: train 240, val 30, test 30 texts (1 repeated ones dropped), 3 classes, vocabulary {data.vocab_size}, "
