@@ -1,0 +1,49 @@
+"""Scores as scikit-learn counts them, over batches of any size."""
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from torch import nn
+from torch.utils.data import DataLoader
+
+from tests.tasks.test_base import join, make_batch, make_task
+
+QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
+def test_scores_are_those_of_scikit_learn_however_the_examples_are_batched() -> None:
+    task = make_task()
+    batches = [make_batch(size, 9, seed) for seed, size in enumerate([1, 17, 5, 40])]
+    trainer = Trainer(accelerator="cpu", devices=1, **QUIET)  # type: ignore[arg-type]
+    (scores,) = trainer.test(task, DataLoader(batches, batch_size=None), verbose=False)  # type: ignore[arg-type]
+    whole = join(batches)
+    with torch.no_grad():
+        logits = task(whole["tokens"], whole["padding_mask"])
+    actual, predicted = whole["labels"].numpy(), logits.argmax(-1).numpy()
+    assert scores["test/accuracy"] == pytest.approx(accuracy_score(actual, predicted))
+    assert scores["test/macro_f1"] == pytest.approx(f1_score(actual, predicted, average="macro"))
+    assert scores["test/loss"] == pytest.approx(nn.functional.cross_entropy(logits, whole["labels"]).item(), rel=1e-5)
+    assert (task.confusion_matrix.numpy() == confusion_matrix(actual, predicted)).all()
+
+
+def test_predictions_are_probabilities_with_the_ids_of_their_rows() -> None:
+    task = make_task().eval()
+    batch = make_batch(6, 7, 0)
+    output = task.predict_step(batch, 0)
+    torch.testing.assert_close(output["probabilities"].sum(-1), torch.ones(6))
+    assert output["ids"].tolist() == batch["ids"].tolist()
+
+
+def test_class_weights_scale_the_loss_of_their_class() -> None:
+    batch = make_batch(30, 7, 0)
+    losses = {}
+    for weights in (None, [1.0, 1.0, 1.0], [2.0, 0.0, 0.0]):
+        task = make_task(class_weights=weights)
+        task.log = lambda *args, **kwargs: None  # type: ignore[method-assign]
+        losses[str(weights)] = float(task.training_step(batch, 0).detach())
+        logits = task(batch["tokens"], batch["padding_mask"]).detach()
+    of_first = batch["labels"] == 0
+    expected = 2 * nn.functional.cross_entropy(logits[of_first], batch["labels"][of_first], reduction="sum") / 30
+    assert losses["None"] == losses["[1.0, 1.0, 1.0]"]
+    assert losses["[2.0, 0.0, 0.0]"] == pytest.approx(float(expected), rel=1e-5)
