@@ -1,7 +1,8 @@
 """The encoders a user would otherwise pick, as classifiers of one size, dropout and head.
 
-Each is set up as its documentation advises; no weights are downloaded. Where a library has no option for one of the
-dropouts, it goes without (BERT and x-transformers have fewer than the rest, which makes them faster here).
+Each is set up as its documentation advises; no weights are downloaded. All drop attention weights and embeddings, and
+further: template, reference and BERT what each sublayer adds; ModernBERT what attention adds, and hidden units;
+x-transformers hidden units; nn.TransformerEncoder, which knows a single rate, all of these.
 """
 
 import math
@@ -74,7 +75,7 @@ class Embedding(nn.Module):
 
 
 class ReferenceLayer(nn.Module):
-    """The formula as tutorials write it: separate projections, masked_fill, post-norm, dropout after each sublayer."""
+    """The formula written out: separate projections, masked_fill, post-norm (Vaswani et al., sections 3 and 5.4)."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ class ReferenceLayer(nn.Module):
         weights = self.dropout(scores.softmax(-1))
         context = (weights @ value).transpose(1, 2).reshape(batch, length, d_model)
         x_BTD = self.norms[0](x_BTD + self.dropout(self.out(context)))
-        return self.norms[1](x_BTD + self.dropout(self.down(self.dropout(self.up(x_BTD).relu()))))
+        return self.norms[1](x_BTD + self.dropout(self.down(self.up(x_BTD).relu())))
 
 
 class Reference(nn.Module):
