@@ -69,6 +69,26 @@ def test_padding_tokens_get_no_gradient() -> None:
     assert model.embedding.weight.grad[tokens[mask]].ne(0).any(-1).all()
 
 
+def test_dropout_stands_after_the_embedding_and_before_the_head() -> None:
+    model, seen = make_classifier(), []
+    model.dropout.register_forward_hook(lambda module, inputs, output: torch.zeros_like(output))
+    model.encoder.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model.head.dropout.register_forward_hook(lambda module, inputs, output: torch.zeros_like(output))
+    nn.init.normal_(model.head.linear.bias)
+    logits = model(*example())
+    assert seen[0].eq(0).all()
+    torch.testing.assert_close(logits, model.head.linear.bias.expand(3, C))
+
+
+def test_embeddings_enter_at_unit_variance() -> None:
+    model, seen = SequenceClassifier(Encoder(64, 1, 4), 1000, C).eval(), []
+    model.encoder.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    tokens = torch.arange(1000).view(20, 50)
+    model(tokens, torch.ones(20, 50, dtype=torch.bool))
+    assert torch.equal(seen[0], model.embedding(tokens) * 8)
+    assert seen[0].std().item() == pytest.approx(1, rel=0.05)
+
+
 def test_a_given_encoder_keeps_its_weights() -> None:
     encoder = Encoder(D, 1, H)
     before = {name: value.clone() for name, value in encoder.state_dict().items()}

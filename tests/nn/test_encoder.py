@@ -58,6 +58,12 @@ def test_layer_equals_torch_in_values_and_gradients(activation: str, norm_first:
     torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
 
 
+def test_dropout_stands_on_both_ways_into_the_residual_stream() -> None:
+    layer, x = EncoderLayer(D, H, F, norm_first=True), torch.randn(B, T, D)
+    layer.dropout.register_forward_hook(lambda module, inputs, output: torch.zeros_like(output))
+    assert torch.equal(layer(x), x)
+
+
 def test_swiglu_is_its_formula() -> None:
     feed_forward = FeedForward(D, F, activation="swiglu").double()
     x = torch.randn(B, T, D, dtype=torch.double)
