@@ -1,6 +1,8 @@
 """Data modules and what they need: sources, splits, tokenizer, encoded store, batching."""
 
 from project.data.digits import DigitsData
+from project.data.held_out import WithoutHeldOut
+from project.data.lines import TextLines
 from project.data.sources import HubDataset, Source, TableFile, WordNetGlosses
 from project.data.store import TokenDataset, encode_batches
 from project.data.text import TextClassificationData
@@ -11,7 +13,9 @@ __all__ = [
     "Source",
     "TableFile",
     "TextClassificationData",
+    "TextLines",
     "TokenDataset",
+    "WithoutHeldOut",
     "WordNetGlosses",
     "encode_batches",
 ]

@@ -15,6 +15,7 @@ from project.nn.encoder import Encoder, EncoderLayer
 from project.nn.feed_forward import FeedForward
 from project.nn.heads import ClassificationHead, Pooling
 from project.nn.init import xavier_init
+from project.nn.masked_lm import MaskedLanguageModel
 from project.nn.position import LearnedPosition, RotaryPosition, SinusoidalPosition
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "EncoderLayer",
     "FeedForward",
     "LearnedPosition",
+    "MaskedLanguageModel",
     "MultiHeadAttention",
     "Pooling",
     "RotaryPosition",

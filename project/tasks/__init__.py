@@ -2,5 +2,6 @@
 
 from project.tasks.base import Task
 from project.tasks.classification import SequenceClassification
+from project.tasks.masked_lm import MaskedLanguageModeling
 
-__all__ = ["SequenceClassification", "Task"]
+__all__ = ["MaskedLanguageModeling", "SequenceClassification", "Task"]
