@@ -105,6 +105,21 @@ def test_fused_kernel_equals_the_plain_products(dtype: torch.dtype) -> None:
         assert all(g.isfinite().all() for g in gradients[0])
 
 
+def test_other_devices_take_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device that computes shapes alone stands for all that are not a CPU."""
+    dropouts: list[float] = []
+
+    def record(query: Tensor, key: Tensor, value: Tensor, padding_mask_bs: Tensor | None, dropout: float) -> Tensor:
+        dropouts.append(dropout)
+        return fused_attention(query, key, value, padding_mask_bs, dropout)
+
+    monkeypatch.setattr("project.nn.attention.fused_attention", record)
+    attention, x = make_attention(dropout=0.5).to("meta"), torch.randn(B, T, D, device="meta")
+    assert attention(x).shape == x.shape
+    attention.eval()(x, padding_mask_BS=padding_mask(T, 2, 0, width=T).to("meta"))
+    assert dropouts == [0.5, 0.0]
+
+
 def test_padding_has_no_weight() -> None:
     attention = make_attention()
     weights = attention.weights(torch.randn(B, T, D), padding_mask_BS=padding_mask(5, 2, 1, width=T))

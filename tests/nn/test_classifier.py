@@ -146,6 +146,22 @@ def test_compiles_in_place_and_keeps_its_names() -> None:
     assert list(model.state_dict()) == names
 
 
+def test_compiled_training_under_autocast_equals_eager() -> None:
+    model = SequenceClassifier(Encoder(D, 2, H, dropout=0.0), V, C, embedding_dropout=0.0, head_dropout=0.0)
+    inputs = example()
+
+    def gradients() -> list[Tensor]:
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(*inputs)
+        logits.float().logsumexp(-1).sum().backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    eager = gradients()
+    model.compile(backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(gradients(), eager, rtol=0.05, atol=0.05)
+
+
 def test_learns_which_token_is_there() -> None:
     """The whole chain gives gradients that lead somewhere: a toy task is solved in a few steps."""
     model = SequenceClassifier(Encoder(32, 1, 4), V, 2)
