@@ -75,6 +75,13 @@ class ProjectCLI(LightningCLI):
             config.trainer.logger = False
         if (run := Run.current()) is not None:
             config.trainer.default_root_dir = str(run.folder)
+        self._take_pretrained_tokenizer(config)
+
+    def _take_pretrained_tokenizer(self, config: Any) -> None:
+        """Pretrained weights need the tokenizer they were trained with, unless another is named: that is compared."""
+        pretrained = config.get("model.init_args.pretrained")
+        if self.subcommand == "fit" and pretrained and config.get("data.init_args.tokenizer", "none") is None:
+            config["data.init_args.tokenizer"] = str(Run.open(pretrained).folder)
 
     def instantiate_classes(self) -> None:
         try:

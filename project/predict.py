@@ -61,6 +61,8 @@ def predict_run(run: Run, checkpoint: Path, texts: list[str]) -> list[dict[str, 
         raise UserError(f"{run.folder} has no tokenizer.json: it was not trained on texts, and predict labels texts")
     config = run.config
     task = run.load_task(checkpoint)
+    if not hasattr(task, "labels"):
+        raise UserError(f"{run.folder} has no labels: {type(task).__name__} is to be fine-tuned first")
     tokenizer = Tokenizer.from_file(str(run.folder / "tokenizer.json"))
     data = config["data"]["init_args"]
     batches = encode_batches(texts, tokenizer, data["max_length"], data["tokens_per_batch"])

@@ -7,6 +7,7 @@ Notable:
   over micro-batches and processes gives the gradient of the whole, the last short window included.
 """
 
+import inspect
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -53,6 +54,9 @@ class Task(LightningModule):
             self.save_hyperparameters(ignore=["encoder", "optimizer"], logger=False)
         else:
             self.save_hyperparameters(logger=False)  # loggers get the whole configuration instead
+            accepted = inspect.signature(type(self)).parameters
+            for name in [name for name in self.hparams if not name.startswith("_") and name not in accepted]:
+                del self.hparams[name]  # the command line offers what the data have, whether or not it is asked for
 
     def export_spec(self) -> ExportSpec:
         """How ``network`` is called, for exporters. A task that is to be exported overrides it."""
@@ -89,11 +93,17 @@ class Task(LightningModule):
             torch._foreach_mul_([p.grad for p in self.parameters() if p.grad is not None], factor)
         self._window.clear()
 
+    def rates(self) -> dict[nn.Parameter, float]:
+        """Factors on the learning rate, for parameters that are to have another than the rest."""
+        return {}
+
     def configure_optimizers(self) -> OptimizerLRScheduler:
         total_steps = self.trainer.estimated_stepping_batches
         if math.isinf(total_steps):
             raise UserError("the learning-rate schedule needs an end: set trainer.max_epochs or trainer.max_steps")
-        optimizer = self.optimizer(parameter_groups(self))
+        optimizer = self.optimizer(parameter_groups(self, self.rates()))
+        for group in optimizer.param_groups:
+            group["lr"] *= group.pop("rate")
         factor = partial(
             warmup_cosine, warmup_steps=round(self.warmup_ratio * total_steps), total_steps=int(total_steps)
         )
@@ -111,8 +121,11 @@ def warmup_cosine(step: int, warmup_steps: int, total_steps: int) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
 
 
-def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """Trainable parameters in two groups: matrices that decay; norms, biases and embeddings that do not."""
+def parameter_groups(module: nn.Module, rates: dict[nn.Parameter, float] | None = None) -> list[dict[str, Any]]:
+    """Trainable parameters in two groups: matrices that decay; norms, biases and embeddings that do not.
+
+    With factors on the learning rate of some, there are two groups for each factor, which stands in them as `rate`.
+    """
 
     def own_parameters() -> Iterator[tuple[nn.Parameter, bool]]:
         seen: set[nn.Parameter] = set()  # tied weights count once, by their first owner
@@ -122,9 +135,11 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
                     seen.add(parameter)
                     yield parameter, parameter.ndim >= 2 and not isinstance(owner, nn.Embedding)
 
-    parameters = list(own_parameters())
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p, decays in parameters if decays]},
-        {"params": [p for p, decays in parameters if not decays], "weight_decay": 0.0},
+    rates = rates or {}
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for parameter, decays in own_parameters():
+        groups.setdefault((rates.get(parameter, 1.0), decays), []).append(parameter)
+    return [
+        {"params": parameters, "rate": rate} | ({} if decays else {"weight_decay": 0.0})
+        for (rate, decays), parameters in sorted(groups.items(), key=lambda group: group[0], reverse=True)
     ]
-    return [group for group in groups if group["params"]]

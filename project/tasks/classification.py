@@ -12,6 +12,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 from project.nn import SequenceClassifier
 from project.tasks.base import Task
 from project.tasks.export_spec import ExportSpec
+from project.tasks.pretrained import layer_rates, load_pretrained
 
 Batch = dict[str, Tensor]
 
@@ -31,6 +32,8 @@ class SequenceClassification(Task):
         optimizer: makes the optimizer from parameter groups.
         warmup_ratio: share of all optimizer steps in which the learning rate rises.
         num_features: size of each token, taken from the data where tokens are vectors.
+        pretrained: a run's folder or a checkpoint, whose embedding and encoder training starts from.
+        layer_decay: factor on the learning rate for each layer further down from the head.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class SequenceClassification(Task):
         optimizer: OptimizerCallable = torch.optim.AdamW,
         warmup_ratio: float = 0.1,
         num_features: int | None = None,
+        pretrained: str | None = None,
+        layer_decay: float = 1.0,
     ) -> None:
         super().__init__(optimizer, warmup_ratio)
         self.save_config()
@@ -53,6 +58,7 @@ class SequenceClassification(Task):
             raise ValueError(f"class_weights has {len(class_weights)} entries for {len(labels)} labels")
         self.labels = labels
         self.label_smoothing = label_smoothing
+        self.pretrained, self.layer_decay = pretrained, layer_decay
         self.network = SequenceClassifier(
             encoder, vocab_size, len(labels), pooling, embedding_dropout, head_dropout, num_features
         )
@@ -90,6 +96,14 @@ class SequenceClassification(Task):
             max_sizes={} if max_length is None else {"sequence": max_length},
             num_ids={} if num_ids is None else {"tokens": num_ids},
         )
+
+    def on_fit_start(self) -> None:
+        if self.pretrained is not None and self.trainer.ckpt_path is None:  # a resumed run has its own weights
+            tokenizer = getattr(self.trainer.datamodule, "tokenizer", None)  # type: ignore[attr-defined]
+            load_pretrained(self, self.pretrained, tokenizer.to_str() if tokenizer else None)
+
+    def rates(self) -> dict[nn.Parameter, float]:
+        return {} if self.layer_decay == 1.0 else layer_rates(self.network, self.layer_decay)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
