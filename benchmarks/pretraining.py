@@ -61,7 +61,12 @@ def write_tables(data: TextClassificationData, count: int | None, seed: int, fol
 def training(count: int | None, seed: int, files: dict[str, str]) -> dict[str, Any]:
     """Settings common to both arms: small data take small batches and more epochs, with the same schedule."""
     source = {"data.source": "project.data.TableFile"} | {f"data.source.{k}": v for k, v in files.items()}
-    few = {"trainer.max_epochs": 40 if count and count < 2000 else 20, "data.tokens_per_batch": 1024}
+    epochs = 40 if count and count < 2000 else 20
+    few = {
+        "trainer.max_epochs": epochs,
+        "trainer.check_val_every_n_epoch": epochs // 4,  # the validation split is larger than such a training split
+        "data.tokens_per_batch": 1024,
+    }
     return source | {"seed_everything": seed, "data.seed": seed} | (few if count else {})
 
 

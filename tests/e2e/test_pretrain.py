@@ -11,7 +11,7 @@ import yaml
 
 from project.__main__ import main
 from project.runs import ENVIRONMENT_VARIABLE, Run
-from tests.e2e.conftest import TINY, train
+from tests.e2e.conftest import ROOT, TINY, train
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,15 @@ def test_fine_tuning_takes_weights_and_tokenizer_and_stands_alone(
     for arguments in (["test"], ["fit", "--trainer.max_epochs=2"]):
         assert main([*arguments, "--run", str(run.folder)]) == 0
         os.environ.pop(ENVIRONMENT_VARIABLE, None)
+
+
+def test_the_overlay_freezes_the_encoder_in_the_first_epoch(config: Path, pretrained: Run, tmp_path: Path) -> None:
+    overlay = ["--config", str(ROOT / "configs" / "finetune" / "unfreeze.yaml")]
+    run = train(config, tmp_path, *overlay, f"--model.pretrained={pretrained.folder}", "--trainer.max_epochs=1")
+    before, after = (torch.load(r.checkpoint(), weights_only=True)["state_dict"] for r in (pretrained, run))
+    frozen = [name for name in after if name.startswith(("network.embedding.", "network.encoder."))]
+    assert frozen and all(torch.equal(after[name], before[name]) for name in frozen)
+    assert len(run.config["trainer"]["callbacks"]) == 2
 
 
 def test_an_encoder_that_does_not_fit_is_named(
