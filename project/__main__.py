@@ -1,6 +1,7 @@
 """python -m project VERB: a light front, so that help, version and mistakes need no torch."""
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -46,13 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {verb!r} is no verb; {hint}", file=sys.stderr)
         return 2
 
-    from project.errors import UserError
+    from project.errors import Interrupted, UserError
 
     try:
         importlib.import_module(VERBS[verb][0]).main([verb, *rest])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except Interrupted as stop:
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            print(stop, file=sys.stderr)
+        return stop.exit_code
     except KeyboardInterrupt:
         return 130
     return 0

@@ -16,15 +16,15 @@ from typing import Any
 import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
-from project.callbacks import MonitorCheck, Progress, RunRecord, TestReport
+from project.callbacks import LastCheckpoint, MonitorCheck, Progress, Resume, RunRecord, TestReport
 from project.errors import UserError
 from project.parser import Parser, explain
-from project.runs import Run, import_class
+from project.runs import Run, damage, import_class
 
 log = logging.getLogger("project")
 
@@ -43,6 +43,14 @@ class ProjectCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--name", type=str, default="run", help="Name of the run: runs/<name>/<id>.")
         parser.add_argument("--runs_dir", type=str, default="runs", help="Folder of all runs.")
+        parser.add_argument(
+            "--weights",
+            type=str | None,
+            default=None,
+            help="Begin with the weights of this run or checkpoint; optimizer, learning rate and counts start anew. "
+            "To go on with a run, the learning rate where it was, use --run.",
+        )
+        parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
         # Ignored by a data module without the attribute or a model without the parameter.
         parser.link_arguments("data.vocab_size", "model.init_args.vocab_size", apply_on="instantiate")
         parser.link_arguments("data.num_features", "model.init_args.num_features", apply_on="instantiate")
@@ -97,12 +105,26 @@ class ProjectCLI(LightningCLI):
                 callback.dirpath = str(run.checkpoints)
         return trainer
 
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
+        if config.get("enable_checkpointing") is False:
+            callbacks = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
+        return super()._instantiate_trainer(config, callbacks)
+
+    def before_fit(self) -> None:
+        config = self.config[self.subcommand]
+        if config.weights and not config.ckpt_path:  # a run that goes on has left them behind
+            path = Path(config.weights)
+            checkpoint = load_checkpoint(path if path.is_file() else Run.open(path).checkpoint())
+            self.model.on_load_checkpoint(checkpoint)
+            self.model.load_state_dict(checkpoint["state_dict"])
+
     def after_fit(self) -> None:
         run = Run.current()
-        best = self.trainer.checkpoint_callback
-        if run is None or not isinstance(best, ModelCheckpoint) or not best.best_model_path:
+        best = next((c for c in self.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)), None)
+        if run is None or best is None or not best.best_model_path:
             return
-        scores = dict(self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path="best", weights_only=True)[0])
+        path = best.best_model_path
+        scores = dict(self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=path, weights_only=True)[0])
         if best.monitor and best.best_model_score is not None:
             scores[best.monitor] = best.best_model_score.item()
         if self.trainer.is_global_zero:
@@ -149,17 +171,24 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
     has_config = any(word in ("-c", "--config") or word.startswith("--config=") for word in options)
     if folder is None and checkpoint is not None and not has_config:
         folder = checkpoint
-    if checkpoint not in (None, "best", "last") and not Path(str(checkpoint)).is_file():
+    names = ("auto", "best", "last")
+    if checkpoint in names and folder is None:
+        raise UserError(f"--ckpt_path {checkpoint} needs --run runs/<name>/<id>")
+    if checkpoint not in (None, *names) and not Path(str(checkpoint)).is_file():
         raise UserError(f"there is no checkpoint {checkpoint}")
     if folder is None:
         if verb != "fit" and checkpoint is None:
             raise UserError(f"{verb} needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
         return options
+    if verb == "fit" and checkpoint == "auto" and not Run(Path(folder)).has_begun:
+        Run.begin(Path(folder)).make_current()
+        return rest
     run = Run.open(folder)
     run.make_current()
-    if checkpoint is None or checkpoint in ("best", "last"):
-        checkpoint = str(run.checkpoint(checkpoint or ("last" if verb == "fit" else "best")))
-    check_readable(checkpoint)
+    if checkpoint in (None, *names):
+        resume = checkpoint in ("auto", "last") or (checkpoint is None and verb == "fit")
+        checkpoint = str(run.resume_point() if resume else run.checkpoint())
+    load_checkpoint(Path(str(checkpoint)))
     config = run.config
     data = config.get("data") or {}
     accepted = inspect.signature(import_class(data["class_path"])).parameters if data else {}
@@ -171,12 +200,15 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
     return ["--config", str(run.config_file), *assets, "--ckpt_path", checkpoint, *rest]
 
 
-def check_readable(checkpoint: str) -> None:
-    """Refuse a damaged checkpoint before anything is built."""
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read it lazily, and refuse a damaged one before anything is built."""
     try:
-        torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+        if reason := damage(path):
+            raise UserError(f"{path} is damaged or no checkpoint: {reason}")
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise UserError(f"{checkpoint} is damaged or no checkpoint: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{path} is damaged or no checkpoint: {str(error).splitlines()[0]}") from error
+    return checkpoint
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -242,9 +274,10 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
             parser_class=Parser,
             parser_kwargs={"allow_abbrev": False},
             trainer_defaults={
-                "callbacks": [Progress(), MonitorCheck(), TestReport()],
+                "callbacks": [Progress(), MonitorCheck(), Resume(), TestReport()],
                 "precision": default_precision(),
                 "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
+                "plugins": [{"class_path": "project.checkpoint_io.AtomicCheckpointIO"}],
                 "enable_model_summary": False,
             },
             args=[verb, *arguments_from_run(verb, options)],

@@ -1,5 +1,15 @@
-"""The one error that is the user's to mend: shown as a single line, without a traceback."""
+"""What ends a run in one line, without a traceback."""
+
+import signal
 
 
 class UserError(Exception):
     """Bad input. The message says what is wrong, where (file, key, row), and what to do."""
+
+
+class Interrupted(Exception):  # noqa: N818
+    """Training was told to stop by a signal, and has saved."""
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}, {what}")
+        self.exit_code = 128 + number

@@ -1,5 +1,6 @@
 """Loggers that write into the run's folder: a CSV that survives a resume, and W&B that never ends a training."""
 
+import csv
 import logging
 import os
 from collections.abc import Mapping
@@ -25,13 +26,26 @@ def run_folder() -> Path:
 
 
 class _AppendingWriter(ExperimentWriter):
-    """Lightning's deletes the rows of an earlier session when a run goes on."""
+    """Lightning's deletes the rows of an earlier session when a run goes on, and can lose all in rewriting the file."""
 
     def _check_log_dir_exists(self) -> None:
         file = Path(self.metrics_file_path)
         if file.is_file():
             with file.open() as lines:
                 self.metrics_keys = lines.readline().strip().split(",")
+
+    def _rewrite_with_new_header(self, fieldnames: list[str], before_step: float = float("inf")) -> None:
+        file = Path(self.metrics_file_path)
+        partial = file.with_name(file.name + ".partial")
+        with file.open(newline="") as old, partial.open("w", newline="") as new:
+            writer = csv.DictWriter(new, fieldnames)
+            writer.writeheader()
+            writer.writerows(row for row in csv.DictReader(old) if int(row["step"]) < before_step)
+        partial.replace(file)
+
+    def forget_from(self, step: int) -> None:
+        if Path(self.metrics_file_path).is_file():
+            self._rewrite_with_new_header(self.metrics_keys, step)
 
 
 class MetricsCSV(CSVLogger):
@@ -41,7 +55,7 @@ class MetricsCSV(CSVLogger):
         flush_logs_every_n_steps: how often rows are written to disk.
     """
 
-    def __init__(self, flush_logs_every_n_steps: int = 100) -> None:
+    def __init__(self, flush_logs_every_n_steps: int = 1) -> None:
         super().__init__(run_folder(), name="", version="", flush_logs_every_n_steps=flush_logs_every_n_steps)
 
     @property
@@ -50,6 +64,11 @@ class MetricsCSV(CSVLogger):
         if self._experiment is None:
             self._experiment = _AppendingWriter(log_dir=self.log_dir)
         return self._experiment
+
+    @rank_zero_only
+    def forget_from(self, step: int) -> None:
+        """Drop what was logged at this optimizer step and later, by a session that ended after its last checkpoint."""
+        self.experiment.forget_from(step)
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """The configuration stands beside the file already, as config.yaml."""

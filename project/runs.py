@@ -3,19 +3,22 @@
 config.yaml       as resolved; fit takes it as it is
 provenance.json   command, git commit, package versions
 tokenizer.json    and labels.json: what prediction needs of the data
-checkpoints/      best.ckpt and last.ckpt
+checkpoints/      best.ckpt, last.ckpt, and while it trains previous.ckpt, the one before
 metrics.csv       every logged value
 metrics.json      the final scores
 wandb/  export/
 """
 
 import json
+import logging
 import os
 import secrets
 import shutil
+import zipfile
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -23,6 +26,8 @@ from typing import Any
 import yaml
 
 from project.errors import UserError
+
+log = logging.getLogger("project")
 
 # Names the current run to the processes that a strategy starts.
 ENVIRONMENT_VARIABLE = "PROJECT_RUN_FOLDER"
@@ -37,16 +42,24 @@ class Run:
         """Make a new folder. Its id is a time and a random part, so that two started at once do not meet."""
         while True:
             folder = root / name / f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-            try:
-                folder.mkdir(parents=True)
-                probe = folder / "probe"
-                probe.write_bytes(b"\0" * 2**20)
-                probe.unlink()
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise UserError(f"cannot write the run folder {folder}: {error.strerror}; see --runs_dir") from error
-            return cls(folder)
+            if not folder.exists():
+                return cls.begin(folder)
+
+    @classmethod
+    def begin(cls, folder: Path) -> "Run":
+        """Make this folder, and see that it can be written.
+
+        Raises:
+            UserError: it cannot.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / "probe"
+            probe.write_bytes(b"\0" * 2**20)
+            probe.unlink()
+        except OSError as error:
+            raise UserError(f"cannot write the run folder {folder}: {error.strerror}; see --runs_dir") from error
+        return cls(folder)
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -116,6 +129,26 @@ class Run:
             raise UserError(f"{self.folder} has no checkpoint {path.name} (there: {there}); did its training finish?")
         return path
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self.config_file.is_file() and any(self.checkpoints.glob("*.ckpt"))
+
+    def resume_point(self) -> Path:
+        """``last.ckpt``; where that is missing or damaged, ``previous.ckpt`` takes its place.
+
+        Raises:
+            UserError: there is no whole checkpoint to go on from.
+        """
+        last, previous = (self.checkpoints / f"{name}.ckpt" for name in ("last", "previous"))
+        reason = damage(last) if last.is_file() else None
+        if reason or (previous.is_file() and not last.is_file()):
+            if not previous.is_file() or damage(previous):
+                raise UserError(f"{last} is damaged ({reason}), and there is no whole {previous.name} to go on from")
+            log.warning(f"{last} is damaged or missing; going on from the checkpoint before it")
+            previous.replace(last)
+        return self.checkpoint("last")
+
     def data_assets(self) -> dict[str, Any]:
         """Arguments that make a data module use this run's tokenizer and labels instead of making its own."""
         assets: dict[str, Any] = {}
@@ -140,6 +173,13 @@ class Run:
         except (OSError, RuntimeError, KeyError, EOFError, UnpicklingError) as error:
             raise UserError(f"{checkpoint} cannot be loaded: {str(error).splitlines()[0]}") from error
 
+    def keep(self, name: str) -> None:
+        """Give a file that is to be written anew the first free name of ``name-1``, ``name-2``, ..."""
+        file = self.folder / name
+        if file.exists():
+            number = next(n for n in count(1) if not file.with_stem(f"{file.stem}-{n}").exists())
+            file.rename(file.with_stem(f"{file.stem}-{number}"))
+
     def write_evaluation(self, verb: str, scores: dict[str, float]) -> None:
         """Scores of a later ``validate`` or ``test``, beside those of the training, which stay."""
         (self.folder / "evaluations").mkdir(exist_ok=True)
@@ -157,3 +197,13 @@ def import_class(class_path: str) -> Any:
     """The class that a configuration names by its import path."""
     module, _, name = class_path.rpartition(".")
     return getattr(import_module(module), name)
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint file, by its checksums; None if nothing is."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
+    except (OSError, zipfile.BadZipFile, EOFError) as error:
+        return str(error)
+    return f"{bad} has a wrong checksum" if bad else None

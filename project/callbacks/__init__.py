@@ -1,9 +1,19 @@
 """Callbacks, one concern a file."""
 
 from project.callbacks.freeze import GradualUnfreezing
+from project.callbacks.last_checkpoint import LastCheckpoint
 from project.callbacks.monitor_check import MonitorCheck
 from project.callbacks.progress import Progress
+from project.callbacks.resume import Resume
 from project.callbacks.run_record import RunRecord
 from project.callbacks.test_report import TestReport
 
-__all__ = ["GradualUnfreezing", "MonitorCheck", "Progress", "RunRecord", "TestReport"]
+__all__ = [
+    "GradualUnfreezing",
+    "LastCheckpoint",
+    "MonitorCheck",
+    "Progress",
+    "Resume",
+    "RunRecord",
+    "TestReport",
+]

@@ -23,13 +23,20 @@ class RunRecord(SaveConfigCallback):
         run = Run.current()
         if run is None or stage != "fit":
             return
-        if not run.config_file.exists():
-            config = self.config.clone()
-            config.pop("config", None)
-            config.trainer.default_root_dir = None  # this folder, not that of the next run from the file
-            for argument in ("ckpt_path", "weights_only"):
-                config.pop(argument, None)
-            run.config_file.write_text(self.parser.dump(config, skip_none=False))
+        config = self.config.clone()
+        config.pop("config", None)
+        config.trainer.default_root_dir = None  # this folder, not that of the next run from the file
+        for argument in ("ckpt_path", "weights_only"):
+            config.pop(argument, None)
+        if run.config_file.exists():
+            given = (run.config.get("data") or {}).get("init_args") or {}
+            for name in run.data_assets().keys() & given.keys():  # a run that goes on was handed its own
+                config.data.init_args[name] = given[name]
+        text = self.parser.dump(config, skip_none=False)
+        if not run.config_file.exists() or run.config_file.read_text() != text:
+            run.keep("config.yaml")
+            run.keep("provenance.json")
+            run.config_file.write_text(text)
             run.write_json("provenance.json", provenance())
             datamodule = trainer.datamodule  # type: ignore[attr-defined]
             if hasattr(datamodule, "save_assets"):

@@ -97,6 +97,14 @@ class Task(LightningModule):
         """Factors on the learning rate, for parameters that are to have another than the rest."""
         return {}
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """
+        Raises:
+            UserError: the checkpoint is of another architecture.
+        """
+        if self.strict_loading and "state_dict" in checkpoint:
+            refuse_other_weights(self.state_dict(), checkpoint["state_dict"])
+
     def configure_optimizers(self) -> OptimizerLRScheduler:
         total_steps = self.trainer.estimated_stepping_batches
         if math.isinf(total_steps):
@@ -111,6 +119,27 @@ class Task(LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"},
         }
+
+
+def refuse_other_weights(own: dict[str, Tensor], given: dict[str, Tensor], most: int = 3) -> None:
+    """
+    Raises:
+        UserError: names or shapes differ; says which, the first few of each kind.
+    """
+    shapes = [f"{k} is {tuple(given[k].shape)}, not {tuple(own[k].shape)}" for k in own.keys() & given.keys()
+              if given[k].shape != own[k].shape]  # fmt: skip
+    kinds = {
+        "lacks": sorted(own.keys() - given.keys()),
+        "has besides": sorted(given.keys() - own.keys()),
+        "differs": sorted(shapes),
+    }
+    parts = [
+        f"{kind} {', '.join(names[:most])}" + (f" and {len(names) - most} more" if len(names) > most else "")
+        for kind, names in kinds.items()
+        if names
+    ]
+    if parts:
+        raise UserError(f"the checkpoint is of another model: it {'; '.join(parts)}. Give the model it was made with")
 
 
 def warmup_cosine(step: int, warmup_steps: int, total_steps: int) -> float:

@@ -1,0 +1,41 @@
+"""Checkpoints that are whole or not there, whenever the process, the machine or the disk stops."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+
+from project.errors import UserError
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes beside the place, waits for the disk, then renames. A checkpoint of that name stays until then."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """
+        Raises:
+            UserError: the disk is full, or the folder cannot be written.
+        """
+        path = Path(path)
+        partial = path.with_name(path.name + ".partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except (OSError, RuntimeError) as error:  # torch's own words for a failed write are a RuntimeError
+            cause = error if isinstance(error, OSError) else error.__context__
+            reason = cause.strerror if isinstance(cause, OSError) else str(error).splitlines()[0]
+            kept = "; the one before it is whole" if path.exists() else ""
+            raise UserError(f"cannot write the checkpoint {path}: {reason}{kept}") from error
+        finally:
+            partial.unlink(missing_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name itself
+        finally:
+            os.close(folder)
