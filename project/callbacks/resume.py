@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loops import _Loop
+from lightning.pytorch.loops.loop import _Loop
 
 from project.loggers import MetricsCSV
 

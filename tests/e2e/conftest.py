@@ -29,7 +29,6 @@ TINY = {
                     "filename": "best",
                     "monitor": "val/accuracy",
                     "mode": "max",
-                    "save_last": True,
                     "enable_version_counter": False,
                 },
             }

@@ -254,6 +254,30 @@ def test_a_signal_saves_and_ends_and_the_run_goes_on(number: int, short: Path, t
 
 
 @pytest.mark.slow
+def test_without_its_wandb_process_a_run_ends_and_its_csv_is_whole(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start("--config", str(config), "--run", str(run), "--ckpt_path", "auto", "--trainer.max_epochs", "20")
+    wait_for(lambda: (run / "metrics.csv").exists() and len(rows(run)) > 3)
+    (helper,) = [pid for pid in descendants(process.pid) if "wandb-core" in command_line(pid)]
+    os.kill(helper, signal.SIGKILL)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert sum(bool(row["val/accuracy"]) for row in rows(run)) == 20
+    assert fit("--run", str(run), "--trainer.max_epochs", "21") == 0
+    ids = {folder.name.rpartition("-")[2] for folder in run.glob("wandb/offline-run-*")}
+    assert ids == {"run"}, "the run that went on is another to W&B"
+
+
+def descendants(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [d for child in children for d in (int(child), *descendants(int(child)))]
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+@pytest.mark.slow
 def test_twenty_kills_at_random_change_no_bit(short: Path, tmp_path: Path) -> None:
     content: dict[str, Any] = yaml.safe_load(short.read_text())
     content["trainer"] |= {"max_epochs": 25, "accumulate_grad_batches": 2}
