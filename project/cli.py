@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
-from project.callbacks import LastCheckpoint, MonitorCheck, Progress, Resume, RunRecord, TestReport
+from project.callbacks import LastCheckpoint, MonitorCheck, NanGuard, Progress, Resume, RunRecord, TestReport
 from project.errors import UserError
 from project.parser import Parser, explain
 from project.runs import Run, damage, import_class
@@ -60,10 +60,13 @@ class ProjectCLI(LightningCLI):
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
         parser.set_defaults(weights_only=True)  # a checkpoint is data: nothing in it is executed
         parser.usage = f"python -m project {subcommand} --config FILE [options]"
+        groups = parser.groups or {}
         for key, title in HELP_TITLES.items():
-            parser.groups[key].title = title
-        order = [parser.groups[key] for key in HELP_TITLES]
-        parser._action_groups.sort(key=lambda group: order.index(group) if group in order else -1)
+            groups[key].title = title
+        order = [groups[key] for key in HELP_TITLES]
+        parser._action_groups.sort(  # type: ignore[attr-defined]
+            key=lambda group: order.index(group) if group in order else -1
+        )
         return parser
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -274,7 +277,7 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
             parser_class=Parser,
             parser_kwargs={"allow_abbrev": False},
             trainer_defaults={
-                "callbacks": [Progress(), MonitorCheck(), Resume(), TestReport()],
+                "callbacks": [Progress(), MonitorCheck(), NanGuard(), Resume(), TestReport()],
                 "precision": default_precision(),
                 "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
                 "plugins": [{"class_path": "project.checkpoint_io.AtomicCheckpointIO"}],

@@ -3,6 +3,7 @@
 from project.callbacks.freeze import GradualUnfreezing
 from project.callbacks.last_checkpoint import LastCheckpoint
 from project.callbacks.monitor_check import MonitorCheck
+from project.callbacks.nan_guard import NanGuard
 from project.callbacks.progress import Progress
 from project.callbacks.resume import Resume
 from project.callbacks.run_record import RunRecord
@@ -12,6 +13,7 @@ __all__ = [
     "GradualUnfreezing",
     "LastCheckpoint",
     "MonitorCheck",
+    "NanGuard",
     "Progress",
     "Resume",
     "RunRecord",
