@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.loop", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
     options = parser.parse_args(arguments)
-    turns, log_every, repeats, rows, batches = (2, 2, 1, 300, 5) if options.quick else (6, 50, 3, 20_000, 200)
+    turns, log_every, repeats, rows, batches = (2, 2, 1, 300, 5) if options.quick else (6, 50, 3, 10_000, 100)
     print(machine(), flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

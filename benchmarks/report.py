@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 
 import torch
 
@@ -34,16 +33,14 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(header), f"|{rule}|", *map(line, rows)])
 
 
-def seconds(function: Callable[[], object], repeats: int = 10, warmup: int = 3) -> float:
-    """Median wall time of a call, which must wait for the device itself."""
-    for _ in range(warmup):
-        function()
-    times = []
-    for _ in range(repeats):
+def fastest(function: Callable[[], object], for_seconds: float = 0.3) -> float:
+    """Least wall time of a call that waits for its device, over calls that take some time together."""
+    times: list[float] = []
+    while len(times) < 5 or sum(times) < for_seconds:
         start = time.perf_counter()
         function()
         times.append(time.perf_counter() - start)
-    return median(times)
+    return min(times)
 
 
 def matmul_peak(dtype: torch.dtype, device: str = "cpu", sizes: Sequence[tuple[int, int, int]] = ()) -> float:
@@ -58,6 +55,6 @@ def matmul_peak(dtype: torch.dtype, device: str = "cpu", sizes: Sequence[tuple[i
             if device == "cuda":
                 torch.cuda.synchronize()
 
-        return 2 * m * k * n / seconds(product)
+        return 2 * m * k * n / fastest(product)
 
     return max(rate(*size) for size in sizes or ((2048, 2048, 2048), (4096, 256, 1024), (4096, 1024, 256)))
