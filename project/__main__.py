@@ -13,6 +13,7 @@ VERBS = {
     "validate": ("project.cli", "score a run's checkpoint on the validation split"),
     "test": ("project.cli", "score a run's checkpoint on the test split"),
     "predict": ("project.predict", "label texts from a file or standard input"),
+    "export": ("project.export.command", "make a verified bundle: TorchScript, ONNX, .pt2, in float32 and int8"),
 }
 
 HELP = f"""usage: python -m project VERB [options]

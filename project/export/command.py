@@ -1,0 +1,48 @@
+"""export: make the bundle of a finished run, any time after its training."""
+
+import argparse
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from project.errors import UserError
+from project.export.artifacts import ARTIFACTS, DEFAULT
+from project.runs import Run
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the verb.
+
+    Raises:
+        UserError: nothing could be exported, or something failed its check and was left out.
+    """
+    parser = argparse.ArgumentParser("python -m project export", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--run", help="folder of a finished run")
+    parser.add_argument("--ckpt_path", help="a checkpoint inside a run's folder; default the run's best")
+    parser.add_argument(
+        "--artifacts",
+        nargs="+",
+        default=DEFAULT,
+        metavar="NAME",
+        help=f"any of {' '.join(ARTIFACTS)}; default {' '.join(DEFAULT)}",
+    )
+    parser.add_argument(
+        "--max_drop", type=float, default=0.01, help="by how much int8 may lower the validation metric; default 0.01"
+    )
+    options = parser.parse_args(arguments[1:])
+    if options.run is None and options.ckpt_path is None:
+        raise UserError("export needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
+    run = Run.open(options.run or options.ckpt_path)
+    checkpoint = Path(options.ckpt_path) if options.ckpt_path else run.checkpoint()
+
+    from project.cli import quiet
+    from project.export.bundle import export
+    from project.export.table import format_table, table
+
+    quiet()
+    warnings.filterwarnings("ignore", module="lightning")
+    manifest = export(run, checkpoint, options.artifacts, options.max_drop)
+    print(format_table(*table(manifest)))
+    print(f"bundle: {run.folder / 'export'}")
+    if manifest["failed"]:
+        raise UserError("; ".join(f"{name}: {reason}" for name, reason in manifest["failed"].items()))
