@@ -18,7 +18,7 @@ def main(arguments: Sequence[str]) -> None:
     """
     parser = argparse.ArgumentParser("python -m project export", description=__doc__, allow_abbrev=False)
     parser.add_argument("--run", help="folder of a finished run")
-    parser.add_argument("--ckpt_path", help="a checkpoint inside a run's folder; default the run's best")
+    parser.add_argument("--ckpt_path", help="best (default), last, or a checkpoint inside a run's folder")
     parser.add_argument(
         "--artifacts",
         nargs="+",
@@ -33,7 +33,8 @@ def main(arguments: Sequence[str]) -> None:
     if options.run is None and options.ckpt_path is None:
         raise UserError("export needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
     run = Run.open(options.run or options.ckpt_path)
-    checkpoint = Path(options.ckpt_path) if options.ckpt_path else run.checkpoint()
+    named = options.ckpt_path in (None, "best", "last")
+    checkpoint = run.checkpoint(options.ckpt_path or "best") if named else Path(options.ckpt_path)
 
     from project.cli import quiet
     from project.export.bundle import export

@@ -3,14 +3,16 @@
 Never from the live module: that may be compiled, sharded, in half precision (buffers rounded to it), or not the best.
 """
 
-import io
-import warnings
 from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.load import _load_distributed_checkpoint
 from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import instantiate_module
+from lightning.pytorch.utilities.consolidate_checkpoint import _format_checkpoint
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
@@ -20,24 +22,27 @@ from project.export.interface import Input, Interface
 from project.runs import Run, import_class
 from project.tasks import Task
 
-PREFIX = "network."
-
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The checkpoint's content; one that is sharded into a folder is gathered."""
-    if not path.is_dir():
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return content
-    from lightning.fabric.utilities.load import _load_distributed_checkpoint
-    from lightning.pytorch.utilities.consolidate_checkpoint import _format_checkpoint
+    """The checkpoint's content; one that a model-parallel run has sharded into a folder is gathered.
 
-    return _format_checkpoint(_load_distributed_checkpoint(path))
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        if path.is_dir():
+            return _format_checkpoint(_load_distributed_checkpoint(path))
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise UserError(f"{path} is damaged or no checkpoint: {str(error).partition(chr(10))[0]}") from error
+    return content
 
 
 class Source:
     """The task of a checkpoint, and its network ready to be exported.
 
     Attributes:
+        state: the checkpoint's weights, by name.
         task: in float32, on the CPU, in evaluation.
         network: its `network`, not compiled.
         spec: how the network is called.
@@ -53,12 +58,12 @@ class Source:
         content = read_checkpoint(checkpoint)
         self.epoch, self.step = int(content["epoch"]), int(content["global_step"])
         # torch.compile(module) puts `_orig_mod.` into the names of weights.
-        state = {name.replace("_orig_mod.", ""): value for name, value in content["state_dict"].items()}
-        self.task = _rebuild({**content, "state_dict": state, "optimizer_states": [], "lr_schedulers": []}, checkpoint)
-        self.network = self.task.network = uncompiled(self.task.network)
-        self._state = {name.removeprefix(PREFIX): value for name, value in state.items() if name.startswith(PREFIX)}
-        self.network.load_state_dict(self._state)
+        self.state = {name.replace("_orig_mod.", ""): value for name, value in content["state_dict"].items()}
+        self.task = rebuild(content.get("hyper_parameters", {}), checkpoint)
+        self.task.on_load_checkpoint({**content, "state_dict": self.state})
+        self.task.load_state_dict(self.state)
         self.task.requires_grad_(False).float().eval()
+        self.network = self.task.network
         self.spec = self.task.export_spec()
         self.interface = Interface(
             inputs=[
@@ -100,7 +105,7 @@ class Source:
         """Digest of each parameter in the checkpoint that evaluation uses, by name: what a file has to contain."""
         names = self.program.graph_signature.inputs_to_parameters
         used = [names[node.name] for node in self.program.graph.nodes if node.name in names and node.users]
-        return {name: digest(self._state[name].float().numpy()) for name in used}
+        return {name: digest(self.state["network." + name].float().numpy()) for name in used}
 
     def run(self, inputs: list[Tensor]) -> list[Tensor]:
         """Outputs of the eager network."""
@@ -118,19 +123,14 @@ def uncompiled(module: nn.Module) -> nn.Module:
     return module
 
 
-def _rebuild(content: dict[str, Any], checkpoint: Path) -> Task:
-    """The task, as its hyperparameters say; of its weights those whose names fit."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    buffer.seek(0)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names that do not fit
-            task = LightningModule.load_from_checkpoint(buffer, map_location="cpu", weights_only=True, strict=False)
-    except TypeError as error:
+def rebuild(hyper_parameters: dict[str, Any], checkpoint: Path) -> Task:
+    """The task, as its hyperparameters say, with new weights."""
+    hyper_parameters = dict(hyper_parameters)
+    if hyper_parameters.pop("_instantiator", None) is None:
         raise UserError(
-            f"{checkpoint} does not say how its task is built; export needs a run of `python -m project fit` ({error})"
-        ) from None
-    if not isinstance(task, Task):
-        raise UserError(f"{type(task).__name__} cannot be exported: it is no project.tasks.Task")
-    return task
+            f"{checkpoint} does not say how its task is built; export needs a run of `python -m project fit`"
+        )
+    module = uncompiled(instantiate_module(LightningModule, hyper_parameters))
+    if not isinstance(module, Task):
+        raise UserError(f"{type(module).__name__} cannot be exported: it is no project.tasks.Task")
+    return module

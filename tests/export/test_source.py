@@ -93,6 +93,13 @@ def test_half_precision_is_carried_over_exactly_and_its_buffers_are_not(finished
     assert torch.equal(source.network.get_parameter("head.linear.weight"), stored.float())
 
 
+def test_damaged_checkpoint(finished: Run, tmp_path: Path) -> None:
+    (tmp_path / "half.ckpt").write_bytes(finished.checkpoint().read_bytes()[:1000])
+    for name in ("half.ckpt", "none.ckpt"):
+        with pytest.raises(UserError, match=rf"{name} is damaged or no checkpoint: "):
+            Source(finished, tmp_path / name)
+
+
 def test_sharded_checkpoint_is_gathered(finished: Run, source: Source, tmp_path: Path) -> None:
     content = torch.load(finished.checkpoint(), weights_only=True)
     folder = tmp_path / "best.ckpt"
@@ -171,7 +178,5 @@ def test_task_built_by_hand(finished: Run, tmp_path: Path) -> None:
     )
     trainer.fit(Regression(), Data())
     (file,) = tmp_path.glob("checkpoints/*.ckpt")
-    with pytest.raises(
-        UserError, match="does not say how its task is built; export needs a run of `python -m project fit`"
-    ):
+    with pytest.raises(UserError, match="does not say how its task is built; export a run of `python -m project fit`"):
         Source(finished, file)
