@@ -84,16 +84,24 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser("python -m project predict", description=__doc__, allow_abbrev=False)
     parser.add_argument("--run", help="folder of a finished run")
     parser.add_argument("--ckpt_path", help="a checkpoint inside a run's folder; default the run's best")
+    parser.add_argument("--bundle", help="an exported bundle, runs/<name>/<id>/export, in place of a run")
+    parser.add_argument("--artifact", help="which of the bundle's: onnx (default) or onnx-int8")
     parser.add_argument("--input", default="-", help="one text a line, or a CSV, TSV, JSONL or Parquet table")
     parser.add_argument("--text", default="text", help="the table's column of texts")
     parser.add_argument("--output", default="-", help="a .csv or .jsonl file; default CSV on standard output")
     options = parser.parse_args(arguments[1:])
-    if options.run is None and options.ckpt_path is None:
-        raise UserError("predict needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
-    run = Run.open(options.run or options.ckpt_path)
-    checkpoint = Path(options.ckpt_path) if options.ckpt_path else run.checkpoint()
-    texts = read_texts(options.input, options.text)
-    rows = predict_run(run, checkpoint, texts) if texts else []
+    if options.bundle is not None:
+        from project.export.predictor import Predictor
+
+        predictor = Predictor(Path(options.bundle), options.artifact)
+        rows = predictor.predict(read_texts(options.input, options.text))
+    elif options.run is None and options.ckpt_path is None:
+        raise UserError("predict needs trained weights: --run runs/<name>/<id>, --ckpt_path FILE, or --bundle FOLDER")
+    else:
+        run = Run.open(options.run or options.ckpt_path)
+        checkpoint = Path(options.ckpt_path) if options.ckpt_path else run.checkpoint()
+        texts = read_texts(options.input, options.text)
+        rows = predict_run(run, checkpoint, texts) if texts else []
     if options.output == "-":
         write_rows(rows, sys.stdout, "csv")
     else:

@@ -1,0 +1,158 @@
+"""A bundle labels texts as its run does, without torch."""
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from project.errors import UserError
+from project.export.predictor import Predictor, _batches
+from project.predict import predict_run
+from tests.export.conftest import Bundle
+
+TEXTS = [
+    "a small old dog",
+    "",
+    "bread and cheese " * 100,
+    "\u6f22\u5b57 \u2603",
+    "the hammer",
+    "   ",
+    "soup\tof\u0000 the saw",
+]
+
+
+@pytest.fixture
+def copied(bundle: Bundle, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle.folder, tmp_path / "export"))
+
+
+def test_same_as_predict_from_the_run(bundle: Bundle) -> None:
+    texts = TEXTS * 30
+    ours = Predictor(bundle.folder).predict(texts)
+    run = predict_run(bundle.run, bundle.run.checkpoint(), texts)
+    # The run predicts in the precision of its training, half on some processors; the bundle in float32.
+    np.testing.assert_allclose([r["probability"] for r in ours], [r["probability"] for r in run], atol=0.03)
+    certain = [(a["label"], b["label"]) for a, b in zip(ours, run, strict=True) if b["probability"] > 0.6]
+    assert len(certain) > len(texts) / 2
+    assert all(a == b for a, b in certain)
+    assert [r["text"] for r in ours] == texts
+
+
+def test_int8(bundle: Bundle) -> None:
+    full, int8 = (
+        Predictor(bundle.folder).probabilities(TEXTS),
+        Predictor(bundle.folder, "onnx-int8").probabilities(TEXTS),
+    )
+    assert 0 < np.abs(full - int8).max() < 0.2
+
+
+def test_rows_do_not_depend_on_their_company(bundle: Bundle) -> None:
+    predictor = Predictor(bundle.folder)
+    together = predictor.probabilities(TEXTS)
+    np.testing.assert_allclose(together, np.concatenate([predictor.probabilities([t]) for t in TEXTS]), atol=1e-6)
+    np.testing.assert_allclose(together.sum(1), 1.0, atol=1e-6)
+    assert predictor.probabilities([]).shape == (0, 3)
+
+
+def test_lone_surrogate(bundle: Bundle) -> None:
+    assert Predictor(bundle.folder).predict(["dog \ud800"])[0]["label"] == "animal"
+
+
+def test_too_long_is_cut_as_in_training(bundle: Bundle) -> None:
+    predictor = Predictor(bundle.folder)
+    long = predictor._encode(["dog " * 100])[0]
+    assert len(long) == 32
+    predictor.tokenizer.no_truncation()
+    with pytest.raises(ValueError, match="dimension sequence must be at most 32"):
+        predictor.probabilities(["dog " * 100])
+
+
+def test_tokenizer_without_a_limit_gets_the_networks(copied: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(copied / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.save(str(copied / "tokenizer.json"))
+    assert len(Predictor(copied)._encode(["dog " * 100])[0]) == 32
+
+
+def test_tokens_that_the_network_does_not_know(copied: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(copied / "tokenizer.json"))
+    tokenizer.add_tokens(["xylophone"])
+    tokenizer.save(str(copied / "tokenizer.json"))
+    predictor = Predictor(copied)
+    assert predictor.tokenizer.token_to_id("xylophone") >= (predictor.interface.inputs[0].num_ids or 0)
+    unknown = predictor.tokenizer.token_to_id("[UNK]")
+    assert predictor._encode(["xylophone"])[0][-1] == unknown
+    predictor.predict(["a xylophone"])
+
+
+def test_changed_file(copied: Path) -> None:
+    with (copied / "model.onnx").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(UserError, match=r"model\.onnx is not the file that was verified: its sha256 differs"):
+        Predictor(copied)
+    Predictor(copied, "onnx-int8")
+
+
+def test_what_is_missing(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"is no bundle: it has no manifest\.json; make one: python -m project export"):
+        Predictor(tmp_path)
+    (copied / "labels.json").unlink()
+    with pytest.raises(UserError, match=r"labels\.json: No such file"):
+        Predictor(copied)
+    manifest = json.loads((copied / "manifest.json").read_text())
+    del manifest["artifacts"]["onnx"]
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="has no artifact onnx"):
+        Predictor(copied, "onnx")
+    monkeypatch.setattr("project.export.predictor.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"needs onnxruntime; install it: pip install onnxruntime"):
+        Predictor(copied)
+
+
+def test_batches() -> None:
+    lengths = [5, 128, 7, 128, 1] * 40
+    batches = list(_batches(lengths))
+    assert sorted(row for rows in batches for row in rows) == list(range(200))
+    assert all(len(rows) * max(lengths[row] for row in rows) <= 4096 for rows in batches)
+    assert len(batches) <= 5
+
+
+def test_no_torch_and_little_time(bundle: Bundle, tmp_path: Path) -> None:
+    """The whole process costs less than a second of the processor, and knows neither torch nor lightning."""
+    (tmp_path / "texts.txt").write_text("a small old dog\n\n")
+    code = """
+import sys
+from project.__main__ import main
+code = main(sys.argv[1:])
+heavy = {"torch", "lightning", "pandas", "onnx", "wandb", "datasets"} & sys.modules.keys()
+sys.exit(code or ", ".join(heavy) or 0)
+"""
+    arguments = ["predict", "--bundle", str(bundle.folder), "--input", str(tmp_path / "texts.txt")]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()
+    assert rows[0] == "text,label,probability"
+    assert rows[1].startswith("a small old dog,animal,0.")
+    assert len(rows) == 3
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+
+
+def test_command_line(bundle: Bundle, shell: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    done = shell(
+        "predict", "--bundle", str(bundle.folder), "--artifact", "onnx-int8", "--output", str(output), stdin="the cat\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(output.read_text())["label"] == "animal"
+    done = shell("predict", "--bundle", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path} is no bundle")
