@@ -1,5 +1,6 @@
 """Callbacks, one concern a file."""
 
+from project.callbacks.export import Export
 from project.callbacks.freeze import GradualUnfreezing
 from project.callbacks.last_checkpoint import LastCheckpoint
 from project.callbacks.monitor_check import MonitorCheck
@@ -10,6 +11,7 @@ from project.callbacks.run_record import RunRecord
 from project.callbacks.test_report import TestReport
 
 __all__ = [
+    "Export",
     "GradualUnfreezing",
     "LastCheckpoint",
     "MonitorCheck",
