@@ -10,8 +10,7 @@ from typing import Any, TextIO
 
 from project.errors import UserError
 from project.runs import Run
-
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+from project.tables import SUFFIXES, read_table
 
 
 def read_texts(source: str, column: str) -> list[str]:
@@ -23,14 +22,12 @@ def read_texts(source: str, column: str) -> list[str]:
     try:
         if source == "-":
             return sys.stdin.read().splitlines()
-        if Path(source).suffix not in TABLES:
+        if Path(source).suffix not in SUFFIXES:
             return Path(source).read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise UserError(f"{source} is not UTF-8 (byte {error.start}); convert it first") from error
     except OSError as error:
         raise UserError(f"cannot read {source}: {error.strerror}") from error
-    from project.data.sources import read_table
-
     table = read_table(Path(source))
     if column not in table.columns:
         raise UserError(f"{source} has no column {column!r}; it has {', '.join(map(str, table.columns))}; see --text")

@@ -146,6 +146,19 @@ sys.exit(code or ", ".join(heavy) or 0)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
 
 
+def test_tables_need_no_torch_either(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('id,definition\n1,"the cat, old"\n2,NA\n')
+    code = "import sys; from project.__main__ import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    options = ["--input", str(tmp_path / "t.csv"), "--text", "definition"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "predict", "--bundle", str(bundle.folder), *options],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.rsplit(",", 2)[0] for line in done.stdout.splitlines()] == ["text", '"the cat, old"', "NA"]
+
+
 def test_command_line(bundle: Bundle, shell: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     done = shell(

@@ -178,5 +178,7 @@ def test_task_built_by_hand(finished: Run, tmp_path: Path) -> None:
     )
     trainer.fit(Regression(), Data())
     (file,) = tmp_path.glob("checkpoints/*.ckpt")
-    with pytest.raises(UserError, match="does not say how its task is built; export a run of `python -m project fit`"):
+    with pytest.raises(
+        UserError, match="does not say how its task is built; export needs a run of `python -m project fit`"
+    ):
         Source(finished, file)
