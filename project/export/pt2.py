@@ -36,7 +36,7 @@ def int8_program(source: "Source") -> ExportedProgram:
 
 def random_nodes(program: ExportedProgram) -> list[str]:
     """Operators of the program that draw random numbers."""
-    return random_operators([str(node.target) for node in program.graph.nodes if node.op == "call_function"])
+    return random_operators((str(n.target), n.args) for n in program.graph.nodes if n.op == "call_function")
 
 
 class Reader:

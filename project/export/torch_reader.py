@@ -1,6 +1,6 @@
 """What the readers of torch's own formats share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,13 @@ def call(module: Callable[..., Any], inputs: list[Array]) -> list[Array]:
 RANDOM = ("dropout", "bernoulli", "rand", "multinomial", "aten.normal", "aten::normal")
 
 
-def random_operators(names: list[str]) -> list[str]:
-    """Those among names of operators that draw random numbers."""
-    return [name for name in names if any(word in name for word in RANDOM)]
+def random_operators(operators: Iterable[tuple[str, Sequence[Any]]]) -> list[str]:
+    """Names of the operators that draw random numbers, out of pairs of name and arguments.
+
+    Dropout has the arguments input, probability and whether it is training: where it is not, it passes its input on.
+    """
+    return [
+        name
+        for name, arguments in operators
+        if any(word in name for word in RANDOM) and not ("dropout" in name and arguments[2] is False)
+    ]

@@ -57,7 +57,8 @@ class Reader:
         nodes = _nodes(self.module.inlined_graph)
         constants = [n.t("value") for n in nodes if n.hasAttribute("value") and n.kindOf("value") == "t"]
         weights = {digest(constant.numpy()) for constant in constants if constant.is_floating_point()}
-        return Contents(weights, random_operators([node.kind() for node in nodes]), shapes=None)
+        operators = ((node.kind(), [value.toIValue() for value in node.inputs()]) for node in nodes)
+        return Contents(weights, random_operators(operators), shapes=None)
 
 
 def read(path: Path, threads: int) -> Reader:

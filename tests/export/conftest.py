@@ -45,6 +45,29 @@ def examination(finished: Run, source: Source, batches: list[Batch]) -> Examinat
     return Examination(source, batches, monitored(finished.config), max_drop=1.0)
 
 
+CUSTOM = """
+name: custom
+trainer:
+  max_epochs: 1
+  accelerator: cpu
+  devices: 1
+  precision: 32-true
+  logger: false
+  callbacks:
+    - class_path: lightning.pytorch.callbacks.ModelCheckpoint
+      init_args: {{filename: best, monitor: val/nll}}
+model: {{class_path: tests.export.custom.{task}}}
+data: {{class_path: tests.export.custom.Data}}
+"""
+
+
+def custom_run(folder: Path, task: str) -> Run:
+    """A run of one of the tasks in custom.py."""
+    config = folder / "custom.yaml"
+    config.write_text(CUSTOM.format(task=task))
+    return train(config, folder / "runs")
+
+
 @pytest.fixture(scope="session")
 def float_config(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The configuration in float32, in which scores in training and after are the same to the last digit."""

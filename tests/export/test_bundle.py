@@ -21,7 +21,7 @@ from project.export.parity import Batch
 from project.export.source import Source
 from project.export.table import format_table, table
 from project.runs import Run
-from tests.export.conftest import Bundle
+from tests.export.conftest import Bundle, custom_run
 
 FLOAT = [name for name in DEFAULT if not ARTIFACTS[name].int8]
 
@@ -143,6 +143,25 @@ def test_what_fails_is_removed_and_named(
     assert not [p for p in ("model.onnx", "model.pt2", "model.pt") if (tmp_path / "export" / p).exists()]
     assert "failed: the disk is full" in printed
     assert "skipped: not here" in printed
+
+
+def test_a_task_of_a_fork(tmp_path: Path) -> None:
+    """Floats in, two outputs, torch's own dropout, a metric that is to be small, weights for training alone."""
+    run = custom_run(tmp_path, "Regression")
+    manifest = export(run, run.checkpoint(), ["torchscript", "onnx", "onnx-int8", "pt2"], max_drop=0.1)
+    assert not manifest["failed"]
+    assert manifest["metric"] == "val/nll"
+    assert manifest["interface"] == {
+        "inputs": [{"name": "features", "dtype": "float32", "shape": ["batch", 5], "num_ids": None}],
+        "outputs": ["mean", "scale"],
+        "max_sizes": {},
+    }
+    features = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+    session = onnxruntime.InferenceSession(run.folder / "export" / "model.onnx")
+    assert [output.name for output in session.get_outputs()] == ["mean", "scale"]
+    expected = Source(run, run.checkpoint()).run([torch.from_numpy(features)])
+    for ours, theirs in zip(session.run(None, {"features": features}), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 def test_nothing_tried_leaves_the_earlier_bundle(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,10 @@ def test_readers_see_dropout(tmp_path: Path) -> None:
     program = torch.export.export(network, (x,), dynamic_shapes=({0: batch},))
     torch.export.save(program, tmp_path / "m.pt2")
     assert Reader(tmp_path / "m.pt2").contents().random == ["aten.dropout.default"]
+    program = torch.export.export(nn.Dropout(0.5).eval(), (x,))
+    torch.export.save(program, tmp_path / "inert.pt2")
+    assert "aten.dropout" in str(program.graph)
+    assert Reader(tmp_path / "inert.pt2").contents().random == []
     torch.jit.freeze(torch.jit.script(network)).save(tmp_path / "m.pt")
     assert ScriptReader(tmp_path / "m.pt").contents().random == ["aten::dropout"]
 

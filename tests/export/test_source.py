@@ -17,6 +17,7 @@ from project.export.parity import Recorder, validate
 from project.export.source import Source, read_checkpoint
 from project.runs import Run
 from tests.e2e.conftest import train
+from tests.export.conftest import custom_run
 from tests.export.custom import Data, Regression
 
 AVERAGE = {
@@ -132,29 +133,10 @@ def test_averaged_weights_in_either_order(float_config: Path, tmp_path: Path, fi
     assert scores[metric.name] == pytest.approx(float(state["best_model_score"]), abs=1e-7)
 
 
-CUSTOM = """
-name: custom
-trainer: {{max_epochs: 1, accelerator: cpu, devices: 1, precision: 32-true, logger: false}}
-model: {{class_path: tests.export.custom.{task}}}
-data: {{class_path: tests.export.custom.Data}}
-"""
-
-
-def custom_run(tmp_path: Path, task: str) -> Run:
-    config = tmp_path / "custom.yaml"
-    config.write_text(CUSTOM.format(task=task))
-    return train(config, tmp_path / "runs")
-
-
-def checkpoint_of(run: Run) -> Path:
-    (file,) = run.folder.glob("checkpoints/*.ckpt")
-    return file
-
-
 def test_network_that_compiles_itself(tmp_path: Path) -> None:
     run = custom_run(tmp_path, "Compiled")
-    source = Source(run, checkpoint_of(run))
-    state = torch.load(checkpoint_of(run), weights_only=True)["state_dict"]
+    source = Source(run, run.checkpoint())
+    state = torch.load(run.checkpoint(), weights_only=True)["state_dict"]
     assert "network._orig_mod.mean.weight" in state
     assert torch.equal(source.network.get_parameter("mean.weight"), state["network._orig_mod.mean.weight"])
     assert source.network.hidden._compiled_call_impl is None
@@ -164,7 +146,7 @@ def test_network_that_compiles_itself(tmp_path: Path) -> None:
 def test_task_that_does_not_say_how(tmp_path: Path) -> None:
     run = custom_run(tmp_path, "Silent")
     with pytest.raises(UserError, match="Silent does not say how it is exported: give it a method export_spec"):
-        Source(run, checkpoint_of(run))
+        Source(run, run.checkpoint())
 
 
 def test_task_built_by_hand(finished: Run, tmp_path: Path) -> None:
