@@ -55,6 +55,7 @@ class ProjectCLI(LightningCLI):
         parser.link_arguments("data.vocab_size", "model.init_args.vocab_size", apply_on="instantiate")
         parser.link_arguments("data.num_features", "model.init_args.num_features", apply_on="instantiate")
         parser.link_arguments("data.labels", "model.init_args.labels", apply_on="instantiate")
+        parser.link_arguments("data.class_counts", "model.init_args.class_counts", apply_on="instantiate")
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)

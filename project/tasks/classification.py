@@ -1,6 +1,7 @@
 """Classify a whole sequence: one label out of C."""
 
-from typing import Literal
+import copy
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
 
-from project.nn import SequenceClassifier
+from project.nn import Ensemble, SequenceClassifier
 from project.tasks.base import Task
 from project.tasks.export_spec import ExportSpec
 from project.tasks.pretrained import layer_rates, load_pretrained
@@ -28,12 +29,15 @@ class SequenceClassification(Task):
         embedding_dropout: dropout on token embeddings.
         head_dropout: dropout before the last linear layer.
         label_smoothing: share of the target spread evenly over all classes.
-        class_weights: weight of each class in the training loss, in the order of the labels.
+        class_weights: weight of each class in the training loss, in the order of the labels; or a power p for weights
+            in proportion to count ** -p, with a mean of 1 over the training examples.
+        members: networks that are trained side by side and answer with their mean logits.
         optimizer: makes the optimizer from parameter groups.
         warmup_ratio: share of all optimizer steps in which the learning rate rises.
         num_features: size of each token, taken from the data where tokens are vectors.
         pretrained: a run's folder or a checkpoint, whose embedding and encoder training starts from.
         layer_decay: factor on the learning rate for each layer further down from the head.
+        class_counts: training examples of each class, taken from the data.
     """
 
     def __init__(
@@ -45,23 +49,30 @@ class SequenceClassification(Task):
         embedding_dropout: float = 0.1,
         head_dropout: float = 0.1,
         label_smoothing: float = 0.0,
-        class_weights: list[float] | None = None,
+        class_weights: list[float] | float | None = None,
+        members: int = 1,
         optimizer: OptimizerCallable = torch.optim.AdamW,
         warmup_ratio: float = 0.1,
         num_features: int | None = None,
         pretrained: str | None = None,
         layer_decay: float = 1.0,
+        class_counts: list[int] | None = None,
     ) -> None:
         super().__init__(optimizer, warmup_ratio)
         self.save_config()
+        if isinstance(class_weights, float):
+            class_weights = weights_by_power(class_counts, class_weights)
         if class_weights is not None and len(class_weights) != len(labels):
             raise ValueError(f"class_weights has {len(class_weights)} entries for {len(labels)} labels")
+        if members > 1 and (pretrained is not None or layer_decay != 1.0):
+            raise ValueError(f"members {members}: pretrained weights and layer_decay are for a single network")
         self.labels = labels
         self.label_smoothing = label_smoothing
         self.pretrained, self.layer_decay = pretrained, layer_decay
-        self.network = SequenceClassifier(
-            encoder, vocab_size, len(labels), pooling, embedding_dropout, head_dropout, num_features
-        )
+        options = (vocab_size, len(labels), pooling, embedding_dropout, head_dropout, num_features)
+        networks = [SequenceClassifier(encoder, *options)]
+        networks += [SequenceClassifier(copy.deepcopy(encoder), *options) for _ in range(members - 1)]
+        self.network = networks[0] if members == 1 else Ensemble(networks)
         self.class_weights: Tensor | None
         weights = None if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
@@ -77,13 +88,15 @@ class SequenceClassification(Task):
         self.confusion = MulticlassConfusionMatrix(len(labels))
 
     def forward(self, tokens_BT: Tensor, padding_mask_BT: Tensor) -> Tensor:
-        logits_BC: Tensor = self.network(tokens_BT, padding_mask_BT)
-        return logits_BC
+        """Logits (B, C); of an ensemble in training (M, B, C)."""
+        logits: Tensor = self.network(tokens_BT, padding_mask_BT)
+        return logits
 
     def export_spec(self) -> ExportSpec:
-        max_length: int | None = getattr(self.network.encoder, "max_length", None)
+        network: Any = self.network.members[0] if isinstance(self.network, Ensemble) else self.network
+        max_length: int | None = getattr(network.encoder, "max_length", None)
         padding_mask_BT = torch.ones(3, 8, dtype=torch.bool).tril(4)
-        embedding = self.network.embedding
+        embedding = network.embedding
         num_ids = embedding.num_embeddings if isinstance(embedding, nn.Embedding) else None
         if num_ids is not None:
             tokens = torch.randint(num_ids, (3, 8))
@@ -106,14 +119,16 @@ class SequenceClassification(Task):
         return {} if self.layer_decay == 1.0 else layer_rates(self.network, self.layer_decay)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
-        losses_B = F.cross_entropy(
-            logits_BC,
-            batch["labels"],
+        logits_MBC = self(batch["tokens"], batch["padding_mask"]).float()
+        logits_MBC = logits_MBC.view(-1, *logits_MBC.shape[-2:])  # M members, one where there is no ensemble
+        losses_MB = F.cross_entropy(
+            logits_MBC.transpose(1, 2),
+            batch["labels"].expand(len(logits_MBC), -1),
             weight=self.class_weights,
             label_smoothing=self.label_smoothing,
             reduction="none",
         )
+        losses_B = losses_MB.mean(0)
         self.log("train/loss", losses_B.detach().mean(), batch_size=len(losses_B))
         return self.weighted_loss(losses_B.sum(), len(losses_B))
 
@@ -142,3 +157,13 @@ class SequenceClassification(Task):
         """Probability of each class, (B, C), beside the examples' ids, (B)."""
         logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
         return {"ids": batch["ids"], "probabilities": logits_BC.softmax(-1)}
+
+
+def weights_by_power(counts: list[int] | None, power: float) -> list[float]:
+    """Class weights in proportion to count ** -power, so that their mean over all examples is 1."""
+    if counts is None:
+        raise ValueError("class_weights as a power needs the counts of the classes, which this data does not give")
+    counts_C = torch.tensor(counts, dtype=torch.float64)
+    weights_C = counts_C.clamp(min=1) ** -power
+    weights: list[float] = (weights_C * counts_C.sum() / (weights_C * counts_C).sum()).tolist()
+    return weights

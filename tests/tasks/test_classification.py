@@ -47,3 +47,26 @@ def test_class_weights_scale_the_loss_of_their_class() -> None:
     expected = 2 * nn.functional.cross_entropy(logits[of_first], batch["labels"][of_first], reduction="sum") / 30
     assert losses["None"] == losses["[1.0, 1.0, 1.0]"]
     assert losses["[2.0, 0.0, 0.0]"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_class_weights_by_a_power_of_the_counts_have_a_mean_of_one() -> None:
+    weights = make_task(class_weights=0.5, class_counts=[100, 25, 4]).class_weights
+    assert weights is not None
+    assert (weights[1] / weights[0]).item() == pytest.approx(2.0) and (weights[2] / weights[0]).item() == pytest.approx(
+        5.0
+    )
+    assert (weights * torch.tensor([100, 25, 4])).sum().item() == pytest.approx(129)
+    with pytest.raises(ValueError, match="counts of the classes"):
+        make_task(class_weights=0.5)
+
+
+def test_members_train_on_their_own_losses_and_score_as_one() -> None:
+    task, batch = make_task(members=3), make_batch(6, 7, 0)
+    task.log = lambda *args, **kwargs: None  # type: ignore[method-assign]
+    each = task.train()(batch["tokens"], batch["padding_mask"])
+    expected = sum(nn.functional.cross_entropy(logits, batch["labels"]) for logits in each) / 3
+    torch.testing.assert_close(task.training_step(batch, 0), expected)
+    mean = task.eval()(batch["tokens"], batch["padding_mask"])
+    torch.testing.assert_close(task.predict_step(batch, 0)["probabilities"], mean.softmax(-1))
+    with pytest.raises(ValueError, match="single network"):
+        make_task(members=2, layer_decay=0.5)
