@@ -21,6 +21,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
+from project.allocator import keep_freed_memory
 from project.callbacks import LastCheckpoint, MonitorCheck, NanGuard, Progress, Resume, RunRecord, TestReport
 from project.errors import UserError
 from project.parser import Parser, explain
@@ -266,6 +267,7 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
     """
     verb, *options = arguments
     quiet()
+    keep_freed_memory()
     before = Run.current()
     try:
         return ProjectCLI(
