@@ -35,8 +35,8 @@ def monitored(config: dict[str, Any]) -> Metric | None:
     return None
 
 
-def validation_batches(run: Run) -> list[Batch]:
-    """The validation split of the run's data, with the run's own tokenizer and labels."""
+def data_module(run: Run) -> LightningDataModule:
+    """The run's data, prepared, with the run's own tokenizer and labels."""
     config = dict(run.config["data"])
     accepted = inspect.signature(import_class(config["class_path"])).parameters
     assets = {name: value for name, value in run.data_assets().items() if name in accepted}
@@ -45,6 +45,12 @@ def validation_batches(run: Run) -> list[Batch]:
     parsed = parser.parse_object({"data": {**config, "init_args": {**(config.get("init_args") or {}), **assets}}})
     data: LightningDataModule = parser.instantiate_classes(parsed).data
     data.prepare_data()
+    return data
+
+
+def validation_batches(run: Run) -> list[Batch]:
+    """The validation split, on the CPU."""
+    data = data_module(run)
     data.setup("validate")
     return list(data.val_dataloader())
 

@@ -20,6 +20,9 @@ INPUTS = ["tokens", "padding_mask"]
 class Predictor:
     """A bundle, loaded.
 
+    Its logits are those of the run's network in float32, to within the `parity` in the manifest. `predict --run`
+    computes in the precision of the training: after one in bf16-mixed its probabilities are off by up to 0.01.
+
     Args:
         folder: the bundle, `runs/<name>/<id>/export`.
         name: which of its ONNX artifacts; by default float32, or what there is.

@@ -43,7 +43,8 @@ def eager_dynamic(network: nn.Module, inputs: Sequence[Tensor]) -> nn.Module:
 
 def torchao_dynamic(network: nn.Module, inputs: Sequence[Tensor]) -> nn.Module:
     """torchao's, on a copy: linear layers with a scale per output channel and, by `Int8Embedding`, embeddings."""
-    logging.getLogger("torchao").setLevel(logging.ERROR)  # of kernels for other machines, which it cannot load
+    for name in ("torchao", "torch.utils._pytree"):  # of kernels for other machines, and of torch's own changes
+        logging.getLogger(name).setLevel(logging.ERROR)
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
     network = copy.deepcopy(network)
