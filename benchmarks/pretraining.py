@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,16 @@ from project.cli import main as command
 from project.data import TableFile, TextClassificationData
 from project.runs import ENVIRONMENT_VARIABLE, Run
 
-CLASSIFY, PRETRAIN = "configs/classify.yaml", "configs/pretrain.yaml"
+CLASSIFY, NETWORK, PRETRAIN = "configs/classify.yaml", "configs/finetune/network.yaml", "configs/pretrain.yaml"
 Scores = dict[str, float]
 METRICS = {"accuracy": "test/accuracy", "macro F1": "test/macro_f1"}
 
 
-def fit(config: str, options: dict[str, Any]) -> Run:
+def fit(configs: Sequence[str], options: dict[str, Any]) -> Run:
     """Train by the command line, in this process."""
     try:
-        command(["fit", "--config", config, *(f"--{name}={value}" for name, value in options.items())])
+        files = [word for config in configs for word in ("--config", config)]
+        command(["fit", *files, *(f"--{name}={value}" for name, value in options.items())])
         run = Run.current()
         assert run is not None
         return run
@@ -86,8 +88,8 @@ def measure(
     subset.setup()
     _, accuracy, macro_f1, _ = linear_row("", vectorizers()["words 1-2"], subset)
     return {
-        "pretrained": score(fit(CLASSIFY, common | start | {"name": "finetune"})),
-        "from scratch": score(fit(CLASSIFY, common | {"name": "scratch"})),
+        "pretrained": score(fit([CLASSIFY, NETWORK], common | start | {"name": "finetune"})),
+        "from scratch": score(fit([CLASSIFY, NETWORK], common | {"name": "scratch"})),
         "TF-IDF, LinearSVC": {"accuracy": accuracy, "macro F1": macro_f1},
     }
 
@@ -114,7 +116,7 @@ def main() -> None:
     parser.add_argument("--output", default=".cache/pretraining", help="folder of subsets and results.json")
     options = parser.parse_args()
     root = Path(options.output)
-    pretrained = Run.open(options.pretrained) if options.pretrained else fit(PRETRAIN, {})
+    pretrained = Run.open(options.pretrained) if options.pretrained else fit([PRETRAIN], {})
     data = load_data(yaml.safe_load(Path(CLASSIFY).read_text()))
     results: dict[str, list[dict[str, Scores]]] = {}
     for count in options.labels:
