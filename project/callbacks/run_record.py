@@ -3,7 +3,7 @@
 import platform
 import subprocess
 import sys
-from importlib.metadata import distributions
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -54,6 +54,12 @@ def _git(*arguments: str) -> str | None:
         return None
 
 
+def installed_packages() -> dict[str, str]:
+    """Versions by name, from the folders' names: reading each package's metadata takes half a second at every start."""
+    found = (f.name.removesuffix(".dist-info") for path in sys.path for f in Path(path).glob("*.dist-info"))
+    return dict(sorted(name.rsplit("-", 1) for name in found))
+
+
 def provenance() -> dict[str, Any]:
     """Command line, git commit, and versions of Python, the machine and every installed package."""
     return {
@@ -64,5 +70,5 @@ def provenance() -> dict[str, Any]:
         "platform": platform.platform(),
         "torch_threads": torch.get_num_threads(),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "packages": {d.metadata["Name"]: d.version for d in distributions()},
+        "packages": installed_packages(),
     }
