@@ -137,11 +137,14 @@ def _manifest(run: Run, checkpoint: Path, source: Source, examination: Examinati
         },
         "interface": source.interface.to_json(),
         "onnx_opset": OPSET,
-        "eager": {"bytes": 4 * sum(p.numel() for p in source.network.parameters()), "metrics": examination.scores},
+        "eager": {
+            "bytes": 4 * sum(p.numel() for p in source.network.parameters()),
+            "metrics": examination.whole.scores,
+        },
         "metric": metric.name if metric else None,
         "max_drop": examination.max_drop,
         "tolerance": TOLERANCE,
-        "validation_batches": len(examination.batches),
+        "batches": len(examination.whole.batches),
         "versions": {name: _version(name) for name in VERSIONS} | {"python": platform.python_version()},
         "machine": {"processor": _processor(), "threads": torch.get_num_threads()},
     }

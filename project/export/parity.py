@@ -1,7 +1,7 @@
 """What an artifact must prove, in a process of its own, before it is published.
 
 float32: no random operator, dimensions that vary, every weight bit for bit that of the checkpoint, and outputs within a
-tolerance of the eager network's, on the validation split and on the sizes at which exports break.
+tolerance of the eager network's, on validation batches and on the sizes at which exports break.
 int8: no random operator, dimensions that vary, finite outputs there, and a validation metric, computed with the file
 itself, that has not dropped by too much.
 """
@@ -17,13 +17,15 @@ from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from project.errors import UserError
 from project.export.artifacts import Artifact, ArtifactError, Contents, fingerprint
 from project.export.process import FreshProcess
 from project.export.source import Source
 from project.tasks import Task
 
 TOLERANCE = 1e-4  # of float32, absolute, on outputs
-ROUNDS = 5
+SAMPLE = 8  # batches, roughly
+ROUNDS = 4
 PAUSE = 0.01  # seconds in which threads that wait actively go to sleep and leave the processor to the other side
 Batch = dict[str, Tensor]
 
@@ -114,6 +116,21 @@ def edge_cases(source: Source, inputs: list[Tensor]) -> list[list[Tensor]]:
     return cases
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What the eager network says to batches, and the metrics that it earns."""
+
+    batches: list[Batch]
+    outputs: list[list[Tensor]]
+    scores: dict[str, float]
+
+    @classmethod
+    def of(cls, source: Source, batches: list[Batch]) -> "Answers":
+        eager = Recorder(source)
+        scores = validate(source.task, eager, batches)
+        return cls(batches, eager.outputs, scores)
+
+
 class Examination:
     """The eager network's answers, and the comparison of artifacts with them.
 
@@ -124,18 +141,25 @@ class Examination:
         max_drop: by how much the metric of an int8 artifact may be worse.
 
     Attributes:
-        scores: the eager network's validation metrics.
+        whole: for int8, the whole split.
+        sample: for float32, batches spread over the split: an artifact with the same weights that gives the same output
+            to them and to the edge cases earns the same metric.
+
+    Raises:
+        UserError: there are no validation batches.
     """
 
     def __init__(self, source: Source, batches: list[Batch], metric: Metric | None, max_drop: float) -> None:
-        self.source, self.batches, self.metric, self.max_drop = source, batches, metric, max_drop
-        eager = Recorder(source)
-        self.scores = validate(source.task, eager, batches)
-        self.outputs = eager.outputs
+        if not batches:
+            raise UserError("nothing can be verified: the run's data have no validation split")
+        self.source, self.max_drop = source, max_drop
+        self.whole = Answers.of(source, batches)
+        self.sample = Answers.of(source, batches[:: max(1, len(batches) // SAMPLE)])
+        self.metric = metric if metric and metric.name in self.whole.scores else None
         middle = batches[len(batches) // 2]
         self.inputs = resize(source, [middle[name] for name in source.spec.inputs], batch=4)
         self.cases = edge_cases(source, self.inputs)
-        self.answers = [source.run(case) for case in self.cases]
+        self.edge_outputs = [source.run(case) for case in self.cases]
 
     def examine(self, artifact: Artifact, process: FreshProcess) -> dict[str, Any]:
         """What there is to say of an artifact.
@@ -147,11 +171,12 @@ class Examination:
         remote = Remote(self.source, process)
         for case in self.cases:
             remote(*case)
-        scores = validate(self.source.task, remote, self.batches)
-        report["metrics"] = scores
+        eager = self.whole if artifact.int8 else self.sample
+        scores = validate(self.source.task, remote, eager.batches)
+        report |= {"metrics": scores, "batches": len(eager.batches)}
         if self.metric is not None:
-            report["metric_drop"] = self.metric.drop(self.scores[self.metric.name], scores[self.metric.name])
-        expected = self.answers + self.outputs
+            report["metric_drop"] = self.metric.drop(eager.scores[self.metric.name], scores[self.metric.name])
+        expected = self.edge_outputs + eager.outputs
         report["parity"] = max(difference(a, b) for a, b in zip(remote.outputs, expected, strict=True))
         if artifact.int8:
             self._judge_int8(report)
@@ -176,7 +201,9 @@ class Examination:
 
     def _judge_int8(self, report: dict[str, Any]) -> None:
         if self.metric is None:
-            raise ArtifactError("int8 needs a metric to be judged by: give the run's ModelCheckpoint a monitor")
+            raise ArtifactError(
+                "int8 needs a validation metric to be judged by: let the run's ModelCheckpoint monitor one"
+            )
         if not math.isfinite(report["parity"]):
             raise ArtifactError("gives numbers that are not finite")
         if not (drop := report["metric_drop"]) <= self.max_drop:

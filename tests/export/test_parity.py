@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from project.errors import UserError
 from project.export.artifacts import ARTIFACTS, Array, Artifact, ArtifactError, Contents
 from project.export.onnx import Reader as OnnxReader
-from project.export.parity import Examination, Metric, difference, edge_cases, resize
+from project.export.parity import Batch, Examination, Metric, difference, edge_cases, resize
 from project.export.process import FreshProcess
 from project.export.pt2 import Reader
 from project.export.source import Source
@@ -62,7 +63,8 @@ def test_the_network_itself_passes(examination: Examination) -> None:
     report = examine(examination, lambda logits: logits)
     assert report["parity"] == 0.0
     assert report["metric_drop"] == 0.0
-    assert report["metrics"] == examination.scores
+    assert report["metrics"] == examination.sample.scores
+    assert examine(examination, lambda logits: logits, INT8)["metrics"] == examination.whole.scores
 
 
 def test_tolerance_of_floats(examination: Examination) -> None:
@@ -75,6 +77,16 @@ def test_one_case_is_enough(examination: Examination) -> None:
     """Wrong for a batch of one sequence alone."""
     with pytest.raises(ArtifactError, match="differs"):
         examine(examination, lambda logits: logits + (len(logits) == 1))
+
+
+def test_what_is_compared(source: Source, batches: list[Batch]) -> None:
+    monitor = Metric("train/loss", "min")
+    with pytest.raises(UserError, match="the run's data have no validation split"):
+        Examination(source, [], monitor, 0.01)
+    examination = Examination(source, batches * 4, monitor, 0.01)
+    assert examination.metric is None
+    assert len(examination.whole.batches) == 4 * len(batches)
+    assert 8 <= len(examination.sample.batches) < 16
 
 
 def test_not_finite(examination: Examination) -> None:
@@ -96,7 +108,7 @@ def test_int8_is_judged_by_the_metric(examination: Examination) -> None:
     # What is to be small has got worse by growing.
     with pytest.raises(ArtifactError, match="val/loss is worse by"):
         examine(judged(examination, 0.01, Metric("val/loss", "min")), lambda logits: logits * 0, INT8)
-    with pytest.raises(ArtifactError, match="int8 needs a metric to be judged by"):
+    with pytest.raises(ArtifactError, match="int8 needs a validation metric to be judged by"):
         examine(judged(examination, 0.01, None), lambda logits: logits, INT8)
 
 
