@@ -284,7 +284,8 @@ def test_twenty_kills_at_random_change_no_bit(short: Path, tmp_path: Path) -> No
     content["checkpoint"] = {"every_n_steps": 2}
     file = tmp_path / "long.yaml"
     file.write_text(yaml.safe_dump(content))
-    whole = train(file, tmp_path / "runs")
+    whole = Run(tmp_path / "whole")
+    assert start("--config", str(file), "--run", str(whole.folder), "--ckpt_path", "auto").wait(timeout=120) == 0
     run = tmp_path / "killed"
     command = [sys.executable, "-m", "tests.e2e.kill_loop", str(file), str(run), "20"]
     result = subprocess.run(
