@@ -21,7 +21,7 @@ from project.runs import Run
 OVERLAY = """
 trainer:
   max_epochs: 1
-  limit_train_batches: 120
+  limit_train_batches: 60
   callbacks+:
     - class_path: project.callbacks.Export
       init_args: {max_drop: 0.05}
