@@ -70,6 +70,21 @@ def test_an_accumulation_window_equals_one_large_batch_the_last_short_one_too() 
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6, msg=name)
 
 
+def test_a_fused_optimizer_is_clipped_as_any_other_in_mixed_precision() -> None:
+    weights = {}
+    for fused in (False, True):
+        task = make_task(optimizer=lambda params, fused=fused: torch.optim.SGD(params, lr=0.5, fused=fused))
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        trainer = Trainer(
+            max_epochs=1, accelerator="cpu", devices=1, precision="bf16-mixed", gradient_clip_val=0.01, **quiet
+        )  # type: ignore[arg-type]
+        before = nn.utils.parameters_to_vector(task.parameters()).detach()
+        trainer.fit(task, DataLoader([make_batch(8, 6, 0)], batch_size=None))  # type: ignore[arg-type]
+        weights[fused] = nn.utils.parameters_to_vector(task.parameters()).detach()
+        assert (weights[fused] - before).norm().item() == pytest.approx(0.5 * 0.01, rel=0.02)
+    torch.testing.assert_close(weights[True], weights[False], rtol=0, atol=1e-6)
+
+
 def test_the_loss_of_a_single_micro_batch_is_its_mean() -> None:
     task = make_task()
     batch = make_batch(6, 7, 0)
