@@ -31,8 +31,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     try:
         if path.is_dir():
-            return _format_checkpoint(_load_distributed_checkpoint(path))
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            content = _load_distributed_checkpoint(path)
+            return content if "state_dict" in content else _format_checkpoint(content)  # ModelParallel, or FSDP
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
         raise UserError(f"{path} is damaged or no checkpoint: {str(error).partition(chr(10))[0]}") from error
     return content
@@ -130,7 +131,9 @@ def rebuild(hyper_parameters: dict[str, Any], checkpoint: Path) -> Task:
         raise UserError(
             f"{checkpoint} does not say how its task is built; export needs a run of `python -m project fit`"
         )
-    module = uncompiled(instantiate_module(LightningModule, hyper_parameters))
-    if not isinstance(module, Task):
-        raise UserError(f"{type(module).__name__} cannot be exported: it is no project.tasks.Task")
-    return module
+    task = instantiate_module(LightningModule, hyper_parameters)
+    if not isinstance(task, Task):
+        raise UserError(f"{type(task).__name__} cannot be exported: it is no project.tasks.Task")
+    task.configure_model()
+    uncompiled(task)
+    return task

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch import LightningDataModule
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.data import DataLoader, Dataset
 
 from project.tasks import Task
@@ -78,3 +79,15 @@ class Compiled(Regression):
         super().__init__(size)
         self.network.hidden.compile(backend="eager")
         self.network = torch.compile(self.network, backend="eager")
+
+
+class Sharded(Regression):
+    """Splits its weights over processes."""
+
+    def __init__(self, size: int = 5) -> None:
+        super().__init__(size)
+        self.network.unused.requires_grad_(False)  # Lightning looks for the optimizer's state of whatever is trained
+
+    def configure_model(self) -> None:
+        if self.device_mesh is not None and not isinstance(self.network, FSDPModule):
+            fully_shard(self.network, mesh=self.device_mesh["data_parallel"])

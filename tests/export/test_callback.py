@@ -180,6 +180,44 @@ def test_two_processes(
     assert (Run.open(file.parent).folder / "metrics.json").exists()
 
 
+SHARDED = """
+name: sharded
+trainer:
+  max_epochs: 1
+  accelerator: cpu
+  devices: 2
+  precision: 32-true
+  logger: false
+  strategy:
+    class_path: lightning.pytorch.strategies.ModelParallelStrategy
+    init_args:
+      data_parallel_size: 2
+      tensor_parallel_size: 1
+      process_group_backend: gloo
+      save_distributed_checkpoint: false
+  callbacks:
+    - class_path: lightning.pytorch.callbacks.ModelCheckpoint
+      init_args: {filename: best, monitor: val/nll}
+    - class_path: project.callbacks.Export
+      init_args: {artifacts: [onnx, pt2]}
+model: {class_path: tests.export.custom.Sharded}
+data: {class_path: tests.export.custom.Data}
+"""
+
+
+@pytest.mark.slow
+def test_sharded_weights(tmp_path: Path, shell: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """FSDP2 in two processes: what is exported is the whole network."""
+    (tmp_path / "c.yaml").write_text(SHARDED)
+    done = shell("fit", "--config", str(tmp_path / "c.yaml"), "--runs_dir", str(tmp_path / "runs"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = tmp_path.glob("runs/*/*/export/manifest.json")
+    manifest = json.loads(file.read_text())
+    assert list(manifest["artifacts"]) == ["onnx", "pt2"]
+    program = torch.export.load(file.with_name("model.pt2"))
+    assert program.state_dict["hidden.weight"].shape == (16, 5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["half", "compiled", "averaged"])
 def test_trainings_of_other_kinds(config: Path, tmp_path: Path, change: str) -> None:

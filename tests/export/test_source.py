@@ -101,12 +101,13 @@ def test_damaged_checkpoint(finished: Run, tmp_path: Path) -> None:
             Source(finished, tmp_path / name)
 
 
-def test_sharded_checkpoint_is_gathered(finished: Run, source: Source, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["state_dict", "model"])  # of ModelParallelStrategy, of FSDPStrategy
+def test_sharded_checkpoint_is_gathered(finished: Run, source: Source, tmp_path: Path, key: str) -> None:
     content = torch.load(finished.checkpoint(), weights_only=True)
     folder = tmp_path / "best.ckpt"
     model = content.pop("state_dict")
     del content["optimizer_states"]
-    dcp.save({"model": model}, checkpoint_id=folder, no_dist=True)
+    dcp.save({key: model}, checkpoint_id=folder, no_dist=True)
     torch.save(content, folder / "meta.pt")
     assert read_checkpoint(folder)["state_dict"].keys() == model.keys()
     assert Source(finished, folder).weights == source.weights
