@@ -17,7 +17,7 @@ import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -134,7 +134,8 @@ class ProjectCLI(LightningCLI):
             scores[best.monitor] = best.best_model_score.item()
         if self.trainer.is_global_zero:
             run.write_json("metrics.json", scores)
-            log.info(f"run: {run.folder}")
+            timers = [c for c in self.trainer.callbacks if isinstance(c, Timer)]  # type: ignore[attr-defined]
+            log.info(f"trained in {timers[-1].time_elapsed('train'):.0f} s, run: {run.folder}")
 
     def after_validate(self) -> None:
         self._record_evaluation()
@@ -280,7 +281,7 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
             parser_class=Parser,
             parser_kwargs={"allow_abbrev": False},
             trainer_defaults={
-                "callbacks": [Progress(), MonitorCheck(), NanGuard(), Resume(), TestReport()],
+                "callbacks": [Progress(), MonitorCheck(), NanGuard(), Resume(), TestReport(), Timer()],
                 "precision": default_precision(),
                 "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
                 "plugins": [{"class_path": "project.checkpoint_io.AtomicCheckpointIO"}],

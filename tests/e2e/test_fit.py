@@ -175,7 +175,7 @@ def test_a_default_run_says_nothing_that_needs_no_action(config: Path, tmp_path:
     result = shell("fit", "--config", str(config), "--runs_dir", str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    assert "epoch 3/3" in result.stdout and "test/accuracy" in result.stdout
+    assert "epoch 3/3" in result.stdout and "test/accuracy" in result.stdout and "trained in" in result.stdout
 
 
 @pytest.mark.slow
