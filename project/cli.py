@@ -128,14 +128,15 @@ class ProjectCLI(LightningCLI):
         best = next((c for c in self.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)), None)
         if run is None or best is None or not best.best_model_path:
             return
+        # Asked for now, since a test takes the timer back to its checkpoint.
+        seconds = max(c.time_elapsed("train") for c in self.trainer.callbacks if isinstance(c, Timer))  # type: ignore[attr-defined]
         path = best.best_model_path
         scores = dict(self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=path, weights_only=True)[0])
         if best.monitor and best.best_model_score is not None:
             scores[best.monitor] = best.best_model_score.item()
         if self.trainer.is_global_zero:
             run.write_json("metrics.json", scores)
-            timers = [c for c in self.trainer.callbacks if isinstance(c, Timer)]  # type: ignore[attr-defined]
-            log.info(f"trained in {timers[-1].time_elapsed('train'):.0f} s, run: {run.folder}")
+            log.info(f"trained in {seconds:.0f} s, run: {run.folder}")
 
     def after_validate(self) -> None:
         self._record_evaluation()
