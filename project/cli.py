@@ -17,7 +17,7 @@ import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint, Timer
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -84,7 +84,7 @@ class ProjectCLI(LightningCLI):
         config = self.config[self.subcommand]
         if self.subcommand == "fit" and not config.trainer.fast_dev_run and Run.current() is None:
             Run.create(config.name, Path(config.runs_dir)).make_current()
-        if self.subcommand != "fit" or config.trainer.fast_dev_run:
+        if self.subcommand != "fit":  # Lightning itself mutes the loggers under fast_dev_run
             config.trainer.logger = False
         if (run := Run.current()) is not None:
             config.trainer.default_root_dir = str(run.folder)
@@ -113,6 +113,10 @@ class ProjectCLI(LightningCLI):
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
         if config.get("enable_checkpointing") is False:
             callbacks = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
+        if self.subcommand == "fit" and config.get("logger") in (False, []):
+            for callback in [c for c in config.get("callbacks") or () if isinstance(c, LearningRateMonitor)]:
+                log.info("LearningRateMonitor is left out: there is no logger that it could write to")
+                config["callbacks"].remove(callback)
         return super()._instantiate_trainer(config, callbacks)
 
     def before_fit(self) -> None:

@@ -144,9 +144,26 @@ def test_predict_labels_lines_and_tables_without_the_data(finished: Run, table: 
     assert sum(p["label"] == a["label"] for p, a in zip(predicted, actual, strict=True)) > 540
 
 
-def test_a_fast_dev_run_leaves_nothing(config: Path, tmp_path: Path) -> None:
-    assert main(["fit", "--config", str(config), "--runs_dir", str(tmp_path), "--trainer.fast_dev_run", "1"]) == 0
+@pytest.fixture
+def monitored(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration with a callback that wants a logger."""
+    content = yaml.safe_load(config.read_text())
+    content["trainer"]["callbacks"].append({"class_path": "lightning.pytorch.callbacks.LearningRateMonitor"})
+    file = tmp_path_factory.mktemp("monitored") / "c.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def test_a_fast_dev_run_leaves_nothing(monitored: Path, tmp_path: Path) -> None:
+    assert main(["fit", "--config", str(monitored), "--runs_dir", str(tmp_path), "--trainer.fast_dev_run", "1"]) == 0
     assert not list(tmp_path.iterdir())
+
+
+def test_without_a_logger(monitored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(monitored, tmp_path, "--trainer.logger", "false", "--trainer.max_epochs", "1")
+    assert "LearningRateMonitor is left out: there is no logger that it could write to" in capsys.readouterr().out
+    assert not (run.folder / "metrics.csv").exists()
+    assert run.checkpoint().exists()
 
 
 def test_what_is_typed_beats_files_and_runs_and_is_printed(
