@@ -104,6 +104,13 @@ class ProjectCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)
+        strategy: Any = trainer.strategy
+        sharded = getattr(strategy, "_state_dict_type", None) == "sharded"  # FSDPStrategy's
+        if sharded or getattr(strategy, "_save_distributed_checkpoint", False):  # ModelParallelStrategy's
+            raise UserError(
+                f"a run's checkpoints are single files, gathered from all processes: give {type(strategy).__name__} "
+                + ("state_dict_type full" if sharded else "save_distributed_checkpoint false")
+            )
         run = Run.current()
         for callback in trainer.checkpoint_callbacks:
             if run is not None and isinstance(callback, ModelCheckpoint) and callback.dirpath is None:

@@ -218,6 +218,19 @@ def test_sharded_weights(tmp_path: Path, shell: Callable[..., subprocess.Complet
     assert program.state_dict["hidden.weight"].shape == (16, 5)
 
 
+def test_checkpoints_in_pieces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before training: test, predict, export and resume could not read them."""
+    from project.__main__ import main
+
+    (tmp_path / "c.yaml").write_text(SHARDED.replace("save_distributed_checkpoint: false", ""))
+    assert main(["fit", "--config", str(tmp_path / "c.yaml"), "--runs_dir", str(tmp_path / "runs")]) == 1
+    assert capsys.readouterr().err == (
+        "error: a run's checkpoints are single files, gathered from all processes: "
+        "give ModelParallelStrategy save_distributed_checkpoint false\n"
+    )
+    assert not list(tmp_path.glob("runs/*/*"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["half", "compiled", "averaged"])
 def test_trainings_of_other_kinds(config: Path, tmp_path: Path, change: str) -> None:
