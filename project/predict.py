@@ -43,8 +43,12 @@ def write_rows(rows: Iterable[dict[str, Any]], file: TextIO, form: str) -> None:
         writer.writerows(rows)
 
 
-def predict_run(run: Run, checkpoint: Path, texts: list[str]) -> list[dict[str, Any]]:
-    """Label of highest probability for each text, in the order given."""
+def predict_run(run: Run, checkpoint: Path, texts: list[str], precision: Any = None) -> list[dict[str, Any]]:
+    """Label of highest probability for each text, in the order given.
+
+    Args:
+        precision: as Lightning calls it; by default that of the training.
+    """
     import torch
     from lightning.pytorch import Trainer
     from tokenizers import Tokenizer
@@ -64,7 +68,10 @@ def predict_run(run: Run, checkpoint: Path, texts: list[str]) -> list[dict[str, 
     data = config["data"]["init_args"]
     batches = encode_batches(texts, tokenizer, data["max_length"], data["tokens_per_batch"])
     trainer = Trainer(
-        logger=False, enable_checkpointing=False, enable_progress_bar=False, precision=config["trainer"]["precision"]
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        precision=precision or config["trainer"]["precision"],
     )
     loader: Any = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
     outputs: Any = trainer.predict(task, loader)
@@ -81,6 +88,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser("python -m project predict", description=__doc__, allow_abbrev=False)
     parser.add_argument("--run", help="folder of a finished run")
     parser.add_argument("--ckpt_path", help="a checkpoint inside a run's folder; default the run's best")
+    parser.add_argument("--precision", choices=("32-true", "bf16-mixed"), help="of a run; default that of its training")
     parser.add_argument("--bundle", help="an exported bundle, runs/<name>/<id>/export, in place of a run")
     parser.add_argument("--artifact", help="which of the bundle's: onnx (default) or onnx-int8")
     parser.add_argument("--input", default="-", help="one text a line, or a CSV, TSV, JSONL or Parquet table")
@@ -98,7 +106,7 @@ def main(arguments: Sequence[str]) -> None:
         run = Run.open(options.run or options.ckpt_path)
         checkpoint = Path(options.ckpt_path) if options.ckpt_path else run.checkpoint()
         texts = read_texts(options.input, options.text)
-        rows = predict_run(run, checkpoint, texts) if texts else []
+        rows = predict_run(run, checkpoint, texts, options.precision) if texts else []
     if options.output == "-":
         write_rows(rows, sys.stdout, "csv")
     else:
