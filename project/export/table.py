@@ -4,15 +4,37 @@ from typing import Any
 
 
 def table(manifest: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows: what was made, then what failed or was skipped.
+    """Columns and rows: what was made, then what failed or was skipped. sha256 is shortened.
 
     The metric is that of the whole validation split; where an artifact was measured on a part of it, the drop alone
     compares with eager.
     """
     eager, metric = manifest["eager"], manifest["metric"]
-    columns = ["artifact", "file", "MB", "parity", metric or "metric", "drop", "latency", "throughput", "note"]
+    columns = [
+        "artifact",
+        "file",
+        "sha256",
+        "MB",
+        "parity",
+        metric or "metric",
+        "drop",
+        "latency",
+        "throughput",
+        "note",
+    ]
     rows: list[list[Any]] = [
-        ["eager", "", round(eager["bytes"] / 1e6, 2), 0.0, _rounded(eager["metrics"].get(metric)), 0.0, 1.0, 1.0, ""]
+        [
+            "eager",
+            "",
+            "",
+            round(eager["bytes"] / 1e6, 2),
+            0.0,
+            _rounded(eager["metrics"].get(metric)),
+            0.0,
+            1.0,
+            1.0,
+            "",
+        ]
     ]
     for name, facts in manifest["artifacts"].items():
         notes = []
@@ -25,6 +47,7 @@ def table(manifest: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
             [
                 name,
                 facts["file"],
+                facts["sha256"][:12],
                 round(facts["bytes"] / 1e6, 2),
                 float(f"{facts['parity']:.2g}"),
                 _rounded(facts["metrics"].get(metric) if whole else None),
@@ -35,7 +58,7 @@ def table(manifest: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
             ]
         )
     for state in ("failed", "skipped"):
-        rows += [[name, *[None] * 7, f"{state}: {reason}"] for name, reason in manifest[state].items()]
+        rows += [[name, *[None] * 8, f"{state}: {reason}"] for name, reason in manifest[state].items()]
     return columns, rows
 
 

@@ -195,7 +195,7 @@ def test_names_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_table() -> None:
     facts = {"file": "model.pt", "bytes": 2_000_000, "parity": 1.234e-6, "metrics": {"f1": 0.5}, "metric_drop": 0.01}
-    facts["batches"] = 9
+    facts |= {"batches": 9, "sha256": "0123456789abcdef"}
     manifest = {
         "batches": 9,
         "metric": "f1",
@@ -208,10 +208,10 @@ def test_table() -> None:
         "skipped": {},
     }
     columns, rows = table(manifest)
-    assert rows[1] == ["fast", "model.pt", 2.0, 1.2e-6, None, 0.01, 0.5, 2.0, "drop on 3 of 9 batches"]
-    assert rows[2][4] == 0.5
+    assert rows[1] == ["fast", "model.pt", "0123456789ab", 2.0, 1.2e-6, None, 0.01, 0.5, 2.0, "drop on 3 of 9 batches"]
+    assert rows[2][5] == 0.5
     assert rows[2][-1] == "slower than eager at batch 1 and batch 32"
-    assert rows[3] == ["third", *[None] * 7, "failed: broke"]
+    assert rows[3] == ["third", *[None] * 8, "failed: broke"]
     lines = format_table(columns, rows).splitlines()
     assert lines[0].split() == columns
     assert len({line.index("f1" if i == 0 else "0.51") for i, line in enumerate(lines[:2])}) == 1
