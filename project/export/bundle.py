@@ -104,6 +104,7 @@ def _make(folder: Path, source: Source, examination: Examination, names: Sequenc
                 (artifact.load().write_int8 if artifact.int8 else artifact.load().write)(source, path)
             except Exception as error:
                 failed[name] = one_line(error)
+                path.unlink(missing_ok=True)  # at once: int8 may be made of the file
                 continue
             # It loads while the next one is written.
             processes[name] = stack.enter_context(FreshProcess(name, path, source.interface, torch.get_num_threads()))
