@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import WandbLogger
 
-from project.export.artifacts import DEFAULT, check_names
+from project.export.artifacts import DEFAULT, check_names, one_line
 from project.export.process import environment
 from project.export.table import table
 from project.runs import Run
@@ -83,7 +83,11 @@ class Export(Callback):
             import wandb
 
             logger.log_table("export", columns, rows)
-            if not logger.experiment.offline and not logger.experiment.disabled:
-                artifact = wandb.Artifact(f"export-{run.id}", type="model")
-                artifact.add_dir(str(folder))
+            if logger.experiment.offline or logger.experiment.disabled:
+                continue
+            artifact = wandb.Artifact(f"export-{run.id}", type="model")
+            artifact.add_dir(str(folder))
+            try:
                 logger.experiment.log_artifact(artifact)
+            except Exception as error:
+                log.warning("W&B did not take the bundle (%s); it is in %s", one_line(error), folder)

@@ -159,6 +159,19 @@ def test_wandb(bundle: Bundle, offline: bool) -> None:
         assert set(experiment.artifacts[0].manifest.entries) == names
 
 
+def test_wandb_that_refuses(bundle: Bundle, lines: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its quota may be spent; that is no failure of the export."""
+
+    def refuse(self: Online, artifact: Any) -> None:
+        raise OSError("quota exceeded")
+
+    monkeypatch.setattr(Online, "log_artifact", refuse)
+    trainer = Trainer(logger=False, accelerator="cpu")
+    trainer.loggers = [Logger(Online())]
+    Export()._log(trainer, bundle.run)
+    assert lines() == [f"W&B did not take the bundle (OSError: quota exceeded); it is in {bundle.folder}"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("max_drop", ["1.0", "-2.0"])
 def test_two_processes(
