@@ -48,10 +48,13 @@ def write(source: "Source", path: Path) -> None:
 def write_int8(source: "Source", path: Path) -> None:
     from project.export.quantize import onnx_dynamic
 
-    if not (float32 := path.with_name("model.onnx")).exists():
-        write(source, float32 := path.with_suffix(".float32"))
-    onnx_dynamic(float32, path)
-    path.with_suffix(".float32").unlink(missing_ok=True)
+    published, own = path.with_name("model.onnx"), path.with_suffix(".float32")
+    try:
+        if not published.exists():
+            write(source, own)
+        onnx_dynamic(published if published.exists() else own, path)
+    finally:
+        own.unlink(missing_ok=True)
 
 
 def _name_dimensions(model: "ModelProto", shapes: list[list[str | int]]) -> None:

@@ -118,7 +118,7 @@ def test_dimensions_have_the_tasks_names(bundle: Bundle) -> None:
 def test_what_fails_is_removed_and_named(
     finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One cannot be written, one lies, one is not possible here: the fourth is published all the same."""
+    """One cannot be written, nor what is made of it, one lies, one is not possible here: the last is published."""
     run = Run(tmp_path)
     for file in finished.folder.iterdir():
         (tmp_path / file.name).symlink_to(file)
@@ -136,16 +136,20 @@ def test_what_fails_is_removed_and_named(
     monkeypatch.setattr("project.export.onnx.write", broken)
     monkeypatch.setattr(pt2, "write", lie)
     monkeypatch.setattr(torchscript, "unsupported", lambda: "not here")
-    names = ["torchscript", "onnx", "pt2", "pt2-int8"]
+    names = ["torchscript", "onnx", "onnx-int8", "pt2", "pt2-int8"]
     monkeypatch.setattr(pt2, "int8_program", lambda source: source.program)  # torchao takes seconds to import
-    with pytest.raises(UserError, match=r"^onnx: the disk is full; pt2: 1 weights are not .*: head.linear.bias$"):
+    with pytest.raises(
+        UserError,
+        match=r"^onnx: the disk is full; onnx-int8: the disk is full; pt2: 1 weights are not .*: head.linear.bias$",
+    ):
         main(["export", "--run", str(run.folder), "--artifacts", *names, "--max_drop", "1"])
     printed = capsys.readouterr().out
     manifest = json.loads((tmp_path / "export" / "manifest.json").read_text())
     assert list(manifest["artifacts"]) == ["pt2-int8"]
-    assert manifest["failed"].keys() == {"onnx", "pt2"}
+    assert manifest["failed"].keys() == {"onnx", "onnx-int8", "pt2"}
     assert manifest["skipped"] == {"torchscript": "not here"}
-    assert not [p for p in ("model.onnx", "model.pt2", "model.pt") if (tmp_path / "export" / p).exists()]
+    there = {path.name for path in (tmp_path / "export").iterdir()}
+    assert there == {"model-int8.pt2", "manifest.json", "training.yaml", "tokenizer.json", "labels.json"}
     assert "failed: the disk is full" in printed
     assert "skipped: not here" in printed
 
