@@ -60,6 +60,10 @@ class SequenceClassification(Task):
     ) -> None:
         super().__init__(optimizer, warmup_ratio)
         self.save_config()
+        if len(labels) < 2:
+            raise ValueError(
+                f"the training data holds one class, {labels}; a classifier needs two, see data.source.label"
+            )
         if isinstance(class_weights, float):
             class_weights = weights_by_power(class_counts, class_weights)
         if class_weights is not None and len(class_weights) != len(labels):
@@ -124,7 +128,7 @@ class SequenceClassification(Task):
         losses_MB = F.cross_entropy(
             logits_MBC.transpose(1, 2),
             batch["labels"].expand(len(logits_MBC), -1),
-            weight=self.class_weights,
+            weight=None if self.class_weights is None else self.class_weights.to(logits_MBC),
             label_smoothing=self.label_smoothing,
             reduction="none",
         )

@@ -49,6 +49,16 @@ def test_class_weights_scale_the_loss_of_their_class() -> None:
     assert losses["[2.0, 0.0, 0.0]"] == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_class_weights_under_half_precision() -> None:
+    """As bf16-true makes the task; the loss is computed in float32 all the same."""
+    task = make_task(class_weights=[2.0, 0.5, 0.5]).bfloat16()
+    task.log = lambda *args, **kwargs: None  # type: ignore[method-assign]
+    batch = make_batch(6, 7, 0)
+    logits = task(batch["tokens"], batch["padding_mask"]).float()
+    expected = nn.functional.cross_entropy(logits, batch["labels"], torch.tensor([2.0, 0.5, 0.5]), reduction="sum") / 6
+    torch.testing.assert_close(task.training_step(batch, 0), expected)
+
+
 def test_class_weights_by_a_power_of_the_counts_have_a_mean_of_one() -> None:
     weights = make_task(class_weights=0.5, class_counts=[100, 25, 4]).class_weights
     assert weights is not None
