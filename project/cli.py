@@ -9,6 +9,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -72,9 +73,9 @@ class ProjectCLI(LightningCLI):
         return parser
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        files = read_configs(args)
         self.config = parser.parse_args(args)
-        config = self.config[self.config.subcommand]
-        for line in overridden([Path(file) for file in config.config or ()], config.as_dict()):
+        for line in overridden(files, self.config[self.config.subcommand].as_dict()):
             log.info(line)
 
     def _parse_ckpt_path(self) -> None:
@@ -235,15 +236,37 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     return {k: v for key, value in config.items() for k, v in flatten(value, f"{prefix}.{key}".strip(".")).items()}
 
 
-def overridden(files: Sequence[Path], final: dict[str, Any]) -> list[str]:
+def read_configs(arguments: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Name and content of each configuration file named, in order.
+
+    Raises:
+        UserError: one is not there, or is no YAML of keys and values.
+    """
+    files = [after for word, after in pairwise(arguments) if word in ("-c", "--config")]
+    files += [word.partition("=")[2] for word in arguments if word.startswith("--config=")]
+    contents = []
+    for file in files:
+        try:
+            content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"cannot read the configuration {file}: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(content, dict):
+            raise UserError(f"{file} holds no keys and values, as a configuration does")
+        contents.append((Path(file).name, content))
+    return contents
+
+
+def overridden(files: Sequence[tuple[str, dict[str, Any]]], final: dict[str, Any]) -> list[str]:
     """One line for each value of a configuration file that something later replaced."""
     values = flatten(final)
     lines = []
-    for file in files:
-        for key, old in flatten(yaml.safe_load(file.read_text())).items():
+    for file, content in files:
+        for key, old in flatten(content).items():
             new = values.get(key, old)
             if isinstance(old, str | int | float) and isinstance(new, str | int | float) and str(new) != str(old):
-                lines.append(f"override: {key.replace('init_args.', '')}: {old} ({file.name}) -> {new}")
+                lines.append(f"override: {key.replace('init_args.', '')}: {old} ({file}) -> {new}")
     return lines
 
 

@@ -13,6 +13,8 @@ from project.errors import UserError
 
 # What jsonargparse says around a cause.
 NOISE = re.compile(r"(Does not validate|Subtypes:|Errors:|Given value|expected NoneType|\^+$|$)")
+# What else the value could have been: said last.
+GUESS = re.compile(r"(Expected a path|Expected a dot import path|expected (list|dict)|Type typing\.|Subclass types)")
 KEY = re.compile(r'Parser key "([^"]+)":\s*(.*)')
 
 
@@ -25,6 +27,9 @@ class Parser(LightningArgumentParser):
     def _names(self) -> Iterator[str]:
         for action in self._actions:
             yield from action.option_strings
+            if isinstance(action.choices, dict):  # the verbs' parsers, unless they are built only when asked for
+                for parser in action.choices.values():
+                    yield from parser._names() if isinstance(parser, Parser) else ()
 
 
 def explain(message: str, names: Iterable[str] = ()) -> str:
@@ -39,8 +44,8 @@ def explain(message: str, names: Iterable[str] = ()) -> str:
     given = ""
     for line in message.splitlines():
         line = re.sub(r"Expected a <class '(\w+)'>", r"expected \1", line.strip().removeprefix("- "))
-        if match := re.match(r"Given value: NestedArg\(key='([\w.]+)\.\w+'", line):
-            keys.append(match[1])
+        if match := re.match(r"Given value: NestedArg\(key='([\w.]+)'", line):
+            keys += match[1].split(".")[:-1]
         elif line.startswith("Given value: ") and len(line) < 80:
             given = f", got {line.removeprefix('Given value: ')}"
         if match := KEY.match(line):
@@ -48,7 +53,10 @@ def explain(message: str, names: Iterable[str] = ()) -> str:
             line = match[2]
         if not NOISE.match(line) and line not in causes:
             causes.append(line)
-    cause = ("; ".join(causes[:5]) or message) + given
+    causes.sort(key=lambda cause: bool(GUESS.match(cause)))
+    cause = ("; ".join(causes[:3]) or message) + given
+    if "arguments are required: " in cause:
+        cause += "; give a whole run: --config configs/classify.yaml"
     text = f"{'.'.join(keys)}: {cause}" if keys else cause
     nearest = _nearest(cause, list(names))
     return f"{text}\ndid you mean {nearest}?" if nearest else text
@@ -58,14 +66,19 @@ def _nearest(cause: str, options: list[str]) -> str | None:
     """The existing option, class or parameter most like the one that the cause names."""
     if match := re.search(r"(--[\w.]+)", cause):
         candidates, word = options, match[1]
+    elif match := re.search(r"does not accept option '([\w.]+)'", cause):
+        candidates, word = [option.removeprefix("--") for option in options], match[1]
+    elif match := re.search(r"module '([\w.]+)' has no attribute '(\w+)'", cause):
+        candidates, word = _public_names(match[1]), match[2]
     elif match := re.search(r"Option '(\w+)' is not accepted", cause):
         candidates, word = _parameters_of_loaded_classes(), match[1]
     elif match := re.search(r"class_path '?([\w.]+)\.(\w+)'?", cause):
         candidates, word = _public_names(match[1]), match[2]
     else:
         return None
-    found = difflib.get_close_matches(word, candidates, 1)
-    return found[0] if found and found[0] not in cause else None
+    longer = [candidate for candidate in candidates if candidate.startswith(word) and "+" not in candidate]
+    found = longer[:1] or difflib.get_close_matches(word, candidates, 1)
+    return found[0] if found and found[0] != word and f"did you mean {found[0]}?" not in cause else None
 
 
 def _public_names(module: str) -> list[str]:

@@ -48,3 +48,22 @@ def test_a_nested_typo_names_the_key_and_the_nearest_parameter() -> None:
 def test_a_wrong_class_name_gets_the_nearest_of_its_module() -> None:
     text = explain("Problem with given class_path 'project.nn.Encodr':")
     assert text.endswith("did you mean Encoder?")
+
+
+@pytest.mark.parametrize(
+    ("message", "ending"),
+    [
+        ("unrecognized arguments: --trainer.max_ep 2", "did you mean --trainer.max_epochs?"),
+        ("Subcommand 'fit' does not accept option 'trainer.max_epoch'", "did you mean trainer.max_epochs?"),
+        ("Subcommand 'fit' does not accept option 'trainr'", "did you mean trainer?"),
+        ("Expected a path but X either not\n- module 'torch.optim' has no attribute 'AdamX'", "did you mean Adam?"),
+        ("the following arguments are required: fit.model", "--config configs/classify.yaml"),
+    ],
+)
+def test_the_nearest_name_of_every_kind(message: str, ending: str) -> None:
+    options = ["--trainer", "--trainer.max_steps", "--trainer.max_epochs", "--trainer.max_epochs+", "--model"]
+    assert explain(message, options).endswith(ending)
+
+
+def test_the_cause_stands_before_what_else_a_value_could_have_been() -> None:
+    assert explain("Expected a path but X\nmodule 'torch.optim' has no attribute 'AdamX'").startswith("module")

@@ -115,9 +115,21 @@ class LastCheckpoint(Checkpoint):
         trainer.save_checkpoint(last)
         self._saved_at = time.monotonic()
         if trainer.strategy.reduce_boolean_decision(self._signal is not None, all=False):
-            if not trainer.validating:
-                trainer._logger_connector.update_train_step_metrics()  # Lightning would have, after this hook
+            self._log_what_waits(trainer)
             raise Interrupted(self._signal or signal.SIGTERM, f"saved at step {trainer.global_step}")
+
+    @staticmethod
+    def _log_what_waits(trainer: Trainer) -> None:
+        """Lightning logs the values of a step, and of an epoch, after the hook that is about to be left."""
+        connector = trainer._logger_connector
+        if trainer.validating:
+            return
+        if connector._first_loop_iter is None:
+            trainer.fit_loop.epoch_loop._batches_that_stepped -= 1  # as Lightning does around it
+            connector.update_train_epoch_metrics()
+            trainer.fit_loop.epoch_loop._batches_that_stepped += 1
+        else:
+            connector.update_train_step_metrics()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         # Lightning reads from these counts whether to begin with the validation.

@@ -5,7 +5,9 @@ The index of a table holds row numbers as the user counts them, from 1, so that 
 
 import hashlib
 import json
+import logging
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -121,6 +123,9 @@ class HubDataset(Source):
     def read(self) -> "dict[str, pd.DataFrame]":
         import datasets
 
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries would bury the cause
+        if not sys.stderr.isatty():
+            datasets.disable_progress_bars()
         try:
             loaded = datasets.load_dataset(self.path, self.name, revision=self.revision)
         except Exception as error:  # the library raises some twenty kinds

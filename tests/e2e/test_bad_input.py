@@ -61,6 +61,29 @@ def test_options(
     assert not list((tmp_path / "runs").glob("*/2*")), "a run folder was left behind"
 
 
+FILES: list[tuple[str, list[str]]] = [
+    ("trainer: {max_epochs: [1", ["wrong.yaml is no YAML", "line 1"]),
+    ("- a list", ["wrong.yaml holds no keys and values"]),
+    ("trainer: {max_epoch: 1}", ["trainer.max_epoch", "did you mean trainer.max_epochs?"]),
+    ("trainr: {max_epochs: 1}", ["trainr", "did you mean trainer.max_epochs?"]),
+    ("model: {class_path: project.tasks.SequenceClasification}", ["did you mean SequenceClassification?"]),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), FILES, ids=lambda value: value if isinstance(value, str) else "")
+def test_files(
+    content: str, expected: list[str], config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wrong.yaml").write_text(content)
+    test_options(["--config", str(tmp_path / "wrong.yaml")], expected, config, tmp_path, capsys)
+
+
+def test_one_class_is_no_classification(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.csv").write_text("text,label\n" + "".join(f"word {i},good\n" for i in range(50)))
+    assert main(fit_with(config, tmp_path, "--data.source.train", str(tmp_path / "one.csv"))) == 1
+    assert "one class, ['good']" in capsys.readouterr().err
+
+
 def test_an_unwritable_folder_fails_at_the_start(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--config", str(config), "--runs_dir", "/proc/runs"]) == 1
     assert "cannot write the run folder /proc/runs" in capsys.readouterr().err

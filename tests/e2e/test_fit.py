@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from project.__main__ import main
 from project.runs import Run
@@ -177,6 +179,22 @@ def test_what_is_typed_beats_files_and_runs_and_is_printed(
     printed = capsys.readouterr().out
     assert "override: trainer.max_epochs: 3 (tiny.yaml) -> 2" in printed
     assert "override: trainer.gradient_clip_val: 0.5 (later.yaml) -> 0.25" in printed
+
+
+def test_ctrl_c_at_the_end_of_an_epoch_saves_and_ends(config: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(config.read_text())
+    content["trainer"]["callbacks"].append({"class_path": "tests.e2e.test_fit.InterruptAtEpochEnd"})
+    file = tmp_path / "interrupted.yaml"
+    file.write_text(yaml.safe_dump(content))
+    assert main(["fit", "--config", str(file), "--runs_dir", str(tmp_path)]) == 130
+    (folder,) = tmp_path.glob("tiny/2*")
+    assert (folder / "checkpoints/last.ckpt").exists()
+
+
+class InterruptAtEpochEnd(Callback):
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.sanity_checking:
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_overlays_append_callbacks(config: Path, tmp_path: Path) -> None:
