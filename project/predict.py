@@ -95,6 +95,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--text", default="text", help="the table's column of texts")
     parser.add_argument("--output", default="-", help="a .csv or .jsonl file; default CSV on standard output")
     options = parser.parse_args(arguments[1:])
+    output = Path(options.output)
+    if options.output != "-" and output.suffix not in (".csv", ".jsonl"):
+        raise UserError(f"--output {output} must end in .csv or .jsonl")
     if options.bundle is not None:
         from project.export.predictor import Predictor
 
@@ -109,6 +112,10 @@ def main(arguments: Sequence[str]) -> None:
         rows = predict_run(run, checkpoint, texts, options.precision) if texts else []
     if options.output == "-":
         write_rows(rows, sys.stdout, "csv")
-    else:
-        with Path(options.output).open("w", encoding="utf-8", newline="") as file:
-            write_rows(rows, file, Path(options.output).suffix.lstrip("."))
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with output.open("w", encoding="utf-8", newline="") as file:
+            write_rows(rows, file, output.suffix.lstrip("."))
+    except OSError as error:
+        raise UserError(f"cannot write {output}: {error.strerror}") from error

@@ -122,6 +122,18 @@ def test_verbs(arguments: list[str], expected: str, capsys: pytest.CaptureFixtur
     assert expected in captured.err + captured.out
 
 
+def test_predictions_make_their_folder_and_refuse_what_they_cannot_write(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.txt").write_text("a dog")
+    predict = ["predict", "--run", str(finished.folder), "--input", str(tmp_path / "texts.txt"), "--output"]
+    assert main([*predict, str(tmp_path / "new/folder/labels.jsonl")]) == 0
+    assert '"label": "animal"' in (tmp_path / "new/folder/labels.jsonl").read_text()
+    for output in ("/proc/labels.csv", str(tmp_path / "labels.xlsx")):
+        assert main([*predict, output]) == 1
+        assert output in capsys.readouterr().err
+
+
 def test_runs_are_named_exactly(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["test", "--run", str(finished.folder.parent)]) == 1
     assert f"did you mean {finished.folder}?" in capsys.readouterr().err
