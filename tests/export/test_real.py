@@ -25,6 +25,7 @@ trainer:
   callbacks+:
     - class_path: project.callbacks.Export
       init_args: {max_drop: 0.05}
+model: {init_args: {members: 1}}
 """
 
 
