@@ -1,5 +1,6 @@
 """Pooling, the whole classifier, and the ways it leaves eager Python: script, export, compile."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,22 @@ def test_learns_which_token_is_there() -> None:
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs a C++ compiler")
+@pytest.mark.parametrize("pooling", ["max", "mean_max"])
+def test_compiled_under_bf16_the_gradients_are_finite_and_near_eagers(pooling: str) -> None:
+    gradients = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        network = SequenceClassifier(Encoder(32, 1, 2, dropout=0.0, max_length=16), 50, 3, pooling, 0.0, 0.0)
+        if compiled:
+            network.compile()
+        tokens, mask = torch.randint(50, (4, 9)), torch.ones(4, 9, dtype=torch.bool).tril(3)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = network(tokens, mask)
+        logits.float().logsumexp(-1).sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in network.parameters()]))
+    assert gradients[1].isfinite().all()
+    assert (gradients[1] - gradients[0]).norm() < 0.05 * gradients[0].norm()
