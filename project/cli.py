@@ -3,19 +3,14 @@
 What is typed beats a later --config, which beats an earlier one, which beats what a run or checkpoint remembers.
 """
 
-import inspect
-import json
 import logging
 import sys
 import warnings
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, Timer
@@ -23,10 +18,11 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
 from project.allocator import keep_freed_memory
+from project.arguments import arguments_from_run, load_checkpoint, overridden, read_configs
 from project.callbacks import LastCheckpoint, MonitorCheck, NanGuard, Progress, Resume, RunRecord, TestReport
 from project.errors import UserError
 from project.parser import Parser, explain
-from project.runs import Run, damage, import_class
+from project.runs import Run
 
 log = logging.getLogger("project")
 
@@ -160,114 +156,6 @@ class ProjectCLI(LightningCLI):
         run = Run.current()
         if run is not None and self.trainer.is_global_zero:
             run.write_evaluation(str(self.subcommand), {k: v.item() for k, v in self.trainer.callback_metrics.items()})
-
-
-def take_option(arguments: list[str], name: str) -> tuple[str | None, list[str]]:
-    """The value of ``name VALUE`` or ``name=VALUE``, and the arguments without it."""
-    rest, value, words = [], None, iter(arguments)
-    for word in words:
-        if word == name:
-            value = next(words, None)
-            if value is None:
-                raise UserError(f"{name} needs a value")
-        elif word.startswith(name + "="):
-            value = word.partition("=")[2]
-        else:
-            rest.append(word)
-    return value, rest
-
-
-def arguments_from_run(verb: str, options: list[str]) -> list[str]:
-    """Replace --run by what it stands for: the run's configuration, its data assets and a checkpoint.
-
-    They come first, so that whatever is typed beats them.
-
-    Raises:
-        UserError: no such run or checkpoint, or a test without weights.
-    """
-    folder, options = take_option(options, "--run")
-    checkpoint, rest = take_option(options, "--ckpt_path")
-    has_config = any(word in ("-c", "--config") or word.startswith("--config=") for word in options)
-    if folder is None and checkpoint is not None and not has_config:
-        folder = checkpoint
-    names = ("auto", "best", "last")
-    if checkpoint in names and folder is None:
-        raise UserError(f"--ckpt_path {checkpoint} needs --run runs/<name>/<id>")
-    if checkpoint not in (None, *names) and not Path(str(checkpoint)).is_file():
-        raise UserError(f"there is no checkpoint {checkpoint}")
-    if folder is None:
-        if verb != "fit" and checkpoint is None:
-            raise UserError(f"{verb} needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
-        return options
-    if verb == "fit" and checkpoint == "auto" and not Run(Path(folder)).has_begun:
-        Run.begin(Path(folder)).make_current()
-        return rest
-    run = Run.open(folder)
-    run.make_current()
-    if checkpoint in (None, *names):
-        resume = checkpoint in ("auto", "last") or (checkpoint is None and verb == "fit")
-        checkpoint = str(run.resume_point() if resume else run.checkpoint())
-    load_checkpoint(Path(str(checkpoint)))
-    config = run.config
-    data = config.get("data") or {}
-    accepted = inspect.signature(import_class(data["class_path"])).parameters if data else {}
-    assets = [
-        f"--data.{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in run.data_assets().items()
-        if name in accepted
-    ]
-    return ["--config", str(run.config_file), *assets, "--ckpt_path", checkpoint, *rest]
-
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read it lazily, and refuse a damaged one before anything is built."""
-    try:
-        if reason := damage(path):
-            raise UserError(f"{path} is damaged or no checkpoint: {reason}")
-        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise UserError(f"{path} is damaged or no checkpoint: {str(error).splitlines()[0]}") from error
-    return checkpoint
-
-
-def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(config, dict):
-        return {prefix: config}
-    return {k: v for key, value in config.items() for k, v in flatten(value, f"{prefix}.{key}".strip(".")).items()}
-
-
-def read_configs(arguments: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    """Name and content of each configuration file named, in order.
-
-    Raises:
-        UserError: one is not there, or is no YAML of keys and values.
-    """
-    files = [after for word, after in pairwise(arguments) if word in ("-c", "--config")]
-    files += [word.partition("=")[2] for word in arguments if word.startswith("--config=")]
-    contents = []
-    for file in files:
-        try:
-            content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"cannot read the configuration {file}: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
-        if not isinstance(content, dict):
-            raise UserError(f"{file} holds no keys and values, as a configuration does")
-        contents.append((Path(file).name, content))
-    return contents
-
-
-def overridden(files: Sequence[tuple[str, dict[str, Any]]], final: dict[str, Any]) -> list[str]:
-    """One line for each value of a configuration file that something later replaced."""
-    values = flatten(final)
-    lines = []
-    for file, content in files:
-        for key, old in flatten(content).items():
-            new = values.get(key, old)
-            if isinstance(old, str | int | float) and isinstance(new, str | int | float) and str(new) != str(old):
-                lines.append(f"override: {key.replace('init_args.', '')}: {old} ({file}) -> {new}")
-    return lines
 
 
 def default_precision() -> str:

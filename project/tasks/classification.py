@@ -28,6 +28,7 @@ class SequenceClassification(Task):
         pooling: how token vectors become one vector.
         embedding_dropout: dropout on token embeddings.
         head_dropout: dropout before the last linear layer.
+        word_dropout: share of tokens that a training step does not see, as if they were padding (Iyyer et al. 2015).
         label_smoothing: share of the target spread evenly over all classes.
         class_weights: weight of each class in the training loss, in the order of the labels; or a power p for weights
             in proportion to count ** -p, with a mean of 1 over the training examples.
@@ -48,6 +49,7 @@ class SequenceClassification(Task):
         pooling: Literal["mean", "max", "mean_max", "cls"] = "mean_max",
         embedding_dropout: float = 0.1,
         head_dropout: float = 0.1,
+        word_dropout: float = 0.0,
         label_smoothing: float = 0.0,
         class_weights: list[float] | float | None = None,
         members: int = 1,
@@ -71,7 +73,7 @@ class SequenceClassification(Task):
         if members > 1 and (pretrained is not None or layer_decay != 1.0):
             raise ValueError(f"members {members}: pretrained weights and layer_decay are for a single network")
         self.labels = labels
-        self.label_smoothing = label_smoothing
+        self.word_dropout, self.label_smoothing = word_dropout, label_smoothing
         self.pretrained, self.layer_decay = pretrained, layer_decay
         options = (vocab_size, len(labels), pooling, embedding_dropout, head_dropout, num_features)
         networks = [SequenceClassifier(encoder, *options)]
@@ -123,7 +125,7 @@ class SequenceClassification(Task):
         return {} if self.layer_decay == 1.0 else layer_rates(self.network, self.layer_decay)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        logits_MBC = self(batch["tokens"], batch["padding_mask"]).float()
+        logits_MBC = self(batch["tokens"], hide_tokens(batch["padding_mask"], self.word_dropout)).float()
         logits_MBC = logits_MBC.view(-1, *logits_MBC.shape[-2:])  # M members, one where there is no ensemble
         losses_MB = F.cross_entropy(
             logits_MBC.transpose(1, 2),
@@ -161,6 +163,14 @@ class SequenceClassification(Task):
         """Probability of each class, (B, C), beside the examples' ids, (B)."""
         logits_BC = self(batch["tokens"], batch["padding_mask"]).float()
         return {"ids": batch["ids"], "probabilities": logits_BC.softmax(-1)}
+
+
+def hide_tokens(padding_mask_BT: Tensor, share: float) -> Tensor:
+    """The mask (B, T) without a random share of its real tokens; a row that would lose all of them keeps them."""
+    if share == 0.0:
+        return padding_mask_BT
+    left_BT = padding_mask_BT & (torch.rand(padding_mask_BT.shape, device=padding_mask_BT.device) >= share)
+    return left_BT | (padding_mask_BT & ~left_BT.any(1, keepdim=True))
 
 
 def weights_by_power(counts: list[int] | None, power: float) -> list[float]:

@@ -7,6 +7,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from torch import nn
 from torch.utils.data import DataLoader
 
+from project.tasks.classification import hide_tokens
 from tests.tasks.test_base import join, make_batch, make_task
 
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -57,6 +58,16 @@ def test_class_weights_under_half_precision() -> None:
     logits = task(batch["tokens"], batch["padding_mask"]).float()
     expected = nn.functional.cross_entropy(logits, batch["labels"], torch.tensor([2.0, 0.5, 0.5]), reduction="sum") / 6
     torch.testing.assert_close(task.training_step(batch, 0), expected)
+
+
+def test_hidden_tokens_are_real_ones_in_the_share_asked_for_and_no_row_loses_all() -> None:
+    torch.manual_seed(0)
+    mask = torch.arange(50) < torch.randint(1, 51, (400, 1))
+    left = hide_tokens(mask, 0.3)
+    assert (left <= mask).all() and left.any(1).all()
+    long = mask.sum(1) > 10
+    assert (left[long].sum() / mask[long].sum()).item() == pytest.approx(0.7, abs=0.02)
+    assert hide_tokens(mask, 0.0) is mask
 
 
 def test_class_weights_by_a_power_of_the_counts_have_a_mean_of_one() -> None:
