@@ -34,6 +34,7 @@ from project.data import TableFile, TextClassificationData
 from project.runs import ENVIRONMENT_VARIABLE
 from project.tasks import SequenceClassification, Task
 from project.tasks.base import parameter_groups
+from project.tasks.classification import hide_tokens
 
 CONFIG = Path(__file__).parents[1] / "configs" / "classify.yaml"
 ONE_BATCH = ["--trainer.limit_val_batches=1", "--trainer.limit_test_batches=1"]  # after training
@@ -47,13 +48,20 @@ class BareLoop:
         assert isinstance(task, SequenceClassification)
         self.network = copy.deepcopy(task.network)
         self.optimizer = task.optimizer(parameter_groups(self.network))
-        self.label_smoothing, self.clip = task.label_smoothing, trainer.gradient_clip_val
+        self.clip = trainer.gradient_clip_val
+        self.word_dropout, self.label_smoothing, self.weights = (
+            task.word_dropout,
+            task.label_smoothing,
+            task.class_weights,
+        )
         self.bf16 = trainer.precision == "bf16-mixed"
 
     def step(self, batch: Batch) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            logits = self.network(batch["tokens"], batch["padding_mask"])
-            loss = F.cross_entropy(logits.float(), batch["labels"], label_smoothing=self.label_smoothing)
+            logits = self.network(batch["tokens"], hide_tokens(batch["padding_mask"], self.word_dropout)).float()
+            logits = logits.view(-1, logits.shape[-1])  # those of each member of an ensemble below another
+            labels = batch["labels"].repeat(len(logits) // len(batch["labels"]))
+            loss = F.cross_entropy(logits, labels, self.weights, label_smoothing=self.label_smoothing)
         loss.backward()
         if self.clip:
             nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
