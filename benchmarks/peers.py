@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from project.cpu import multiply_in_onednn
 from project.nn import Encoder, SequenceClassifier
 
 INSTALL = "pip install -c constraints.txt -e '.[bench]'"
@@ -258,15 +259,26 @@ def available() -> list[str]:
     return names
 
 
-class Trainee:
-    """A contender with its optimizer: what takes a training step."""
+def onednn_precision() -> str:
+    """The setting that the command line makes."""
+    multiply_in_onednn()
+    return torch.get_float32_matmul_precision()
 
-    def __init__(self, name: str, sizes: Sizes, precision: str) -> None:
+
+class Trainee:
+    """A contender with its optimizer: what takes a training step.
+
+    Ours multiplies float32 as the command line lets it, with `onednn` the others too.
+    """
+
+    def __init__(self, name: str, sizes: Sizes, precision: str, onednn: bool = False) -> None:
+        self.products = onednn_precision() if onednn or name == OURS else "highest"
         self.model = build(name, sizes).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.precision = precision
 
     def step(self, batch: dict[str, Any]) -> None:
+        torch.set_float32_matmul_precision(self.products)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
             logits = self.model(batch["tokens"], batch["padding_mask"])
             loss = nn.functional.cross_entropy(logits.float(), batch["labels"])

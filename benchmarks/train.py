@@ -29,6 +29,7 @@ from benchmarks.batches import Batch, gloss_texts, grouped_batches, largest_batc
 from benchmarks.memory import in_fresh_process, peak
 from benchmarks.peers import OURS, Sizes, Trainee, available
 from benchmarks.report import machine, markdown, matmul_peak
+from project.cpu import multiply_in_onednn
 from project.data import TokenDataset
 from project.errors import UserError
 
@@ -90,6 +91,7 @@ def measure(
     budget: int,
     time_limit: float,
     min_rounds: int,
+    onednn: bool,
 ) -> list[list[str]]:
     """The table's rows for one kind of texts in one precision."""
     largest = largest_batch(budget, int(texts.lengths.max()), sizes.vocab_size, sizes.num_classes)
@@ -99,7 +101,7 @@ def measure(
     entries = [
         Entry(name, kind, trainee, batches[kind])
         for name in names
-        for trainee in [Trainee(name, sizes, precision)]
+        for trainee in [Trainee(name, sizes, precision, onednn)]
         for kind in kinds
     ]
     race(entries, sizes, time_limit, min_rounds)
@@ -141,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--precisions", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     parser.add_argument("--dropout", type=float, default=0.1, help="of every contender")
     parser.add_argument("--budget", type=int, default=4096, help="rows x longest row of a batch")
+    parser.add_argument("--onednn", action="store_true", help="float32 products as in the template for every contender")
     parser.add_argument("--seconds", type=float, default=40.0, help="of racing, for each of texts and precisions")
     options = parser.parse_args(arguments)
     sizes = Sizes(dropout=options.dropout)
@@ -152,6 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     names = available()
     print(f"{machine()}; {sizes}; {budget} tokens a batch", flush=True)
+    multiply_in_onednn()  # the faster of the two ways
     peaks = {precision: matmul_peak(DTYPES[precision]) for precision in options.precisions}
     print("fastest matrix product: " + ", ".join(f"{p} {flops / 1e9:,.0f} GFLOP/s" for p, flops in peaks.items()))
     rows: list[list[str]] = []
@@ -168,7 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         for precision in options.precisions:
             print(f"... {label} tokens, {precision}", file=sys.stderr, flush=True)
-            rows += measure(names, dataset, label, precision, peaks[precision], sizes, budget, time_limit, min_rounds)
+            limits = (time_limit, min_rounds)
+            rows += measure(names, dataset, label, precision, peaks[precision], sizes, budget, *limits, options.onednn)
     print(f"\n{markdown(HEADER, rows)}\n\n{summary(rows)}")
 
 

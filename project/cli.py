@@ -17,9 +17,9 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, Ti
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
-from project.allocator import keep_freed_memory
 from project.arguments import arguments_from_run, load_checkpoint, overridden, read_configs
 from project.callbacks import LastCheckpoint, MonitorCheck, NanGuard, Progress, Resume, RunRecord, TestReport
+from project.cpu import use_cpu_well
 from project.errors import UserError
 from project.parser import Parser, explain
 from project.runs import Run
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
     """
     verb, *options = arguments
     quiet()
-    keep_freed_memory()
+    use_cpu_well()
     before = Run.current()
     try:
         return ProjectCLI(
