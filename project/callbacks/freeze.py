@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from project.errors import UserError
+from project.nn import members_of
 
 
 class GradualUnfreezing(BaseFinetuning):
@@ -31,11 +32,16 @@ class GradualUnfreezing(BaseFinetuning):
 
     def parts(self, pl_module: LightningModule) -> list[nn.Module]:
         """From the top: what stands above the layers, the layers, the embedding."""
-        network = pl_module.get_submodule("network")
-        layers = network.get_submodule("encoder.layers")
-        above = [m for m in network.get_submodule("encoder").children() if m is not layers]
-        first, *rest = reversed(list(layers.children()))
-        return [nn.ModuleList([*above, first]), *rest, network.get_submodule("embedding")]
+
+
+        def parts_of(network: nn.Module) -> list[nn.Module]:
+            layers = network.get_submodule("encoder.layers")
+            above = [m for m in network.get_submodule("encoder").children() if m is not layers]
+            first, *rest = reversed(list(layers.children()))
+            return [nn.ModuleList([*above, first]), *rest, network.get_submodule("embedding")]
+
+        members = members_of(pl_module.get_submodule("network"))
+        return [nn.ModuleList(alike) for alike in zip(*map(parts_of, members), strict=True)]
 
     def freeze_before_training(self, pl_module: Any) -> None:
         """Nothing yet: processes agree on what to synchronise, and the optimizer on what to train, before."""

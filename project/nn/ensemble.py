@@ -24,3 +24,8 @@ class Ensemble(nn.Module):
             logits.append(member(tokens_BT, padding_mask_BT))
         logits_MBC = torch.stack(logits)
         return logits_MBC if self.training else logits_MBC.mean(0)
+
+
+def members_of(network: nn.Module) -> list[nn.Module]:
+    """The networks of an ensemble; of any other network itself."""
+    return list(network.members) if isinstance(network, Ensemble) else [network]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
 
-from project.nn import Ensemble, SequenceClassifier
+from project.nn import Ensemble, SequenceClassifier, members_of
 from project.tasks.base import Task
 from project.tasks.export_spec import ExportSpec
 from project.tasks.pretrained import layer_rates, load_pretrained
@@ -70,8 +70,6 @@ class SequenceClassification(Task):
             class_weights = weights_by_power(class_counts, class_weights)
         if class_weights is not None and len(class_weights) != len(labels):
             raise ValueError(f"class_weights has {len(class_weights)} entries for {len(labels)} labels")
-        if members > 1 and (pretrained is not None or layer_decay != 1.0):
-            raise ValueError(f"members {members}: pretrained weights and layer_decay are for a single network")
         self.labels = labels
         self.word_dropout, self.label_smoothing = word_dropout, label_smoothing
         self.pretrained, self.layer_decay = pretrained, layer_decay
@@ -99,7 +97,7 @@ class SequenceClassification(Task):
         return logits
 
     def export_spec(self) -> ExportSpec:
-        network: Any = self.network.members[0] if isinstance(self.network, Ensemble) else self.network
+        network: Any = members_of(self.network)[0]
         max_length: int | None = getattr(network.encoder, "max_length", None)
         padding_mask_BT = torch.ones(3, 8, dtype=torch.bool).tril(4)
         embedding = network.embedding

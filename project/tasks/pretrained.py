@@ -9,15 +9,16 @@ import torch
 from torch import nn
 
 from project.errors import UserError
+from project.nn import members_of
 from project.runs import Run
 from project.tasks.base import Task
 
-PARTS = ("network.embedding.", "network.encoder.")
+PARTS = ("embedding.", "encoder.")
 FREE = {"dropout", "max_length"}  # settings of an encoder that leave the meaning of its weights as it is
 
 
 def load_pretrained(task: Task, source: str, tokenizer: str | None = None) -> None:
-    """Copy embedding and encoder of a run's best checkpoint, or of the checkpoint given.
+    """Copy embedding and encoder of a run's best checkpoint, or of the checkpoint given; of an ensemble into each.
 
     Args:
         task: whose network is built; the rest of it stays as it is.
@@ -36,14 +37,16 @@ def load_pretrained(task: Task, source: str, tokenizer: str | None = None) -> No
     compare_encoders(dict(task.hparams).get("encoder"), checkpoint["hyper_parameters"].get("encoder"), str(file))
     if tokenizer is not None and (theirs := run.folder / "tokenizer.json").is_file():
         compare_tokenizers(json.loads(tokenizer), json.loads(theirs.read_text(encoding="utf-8")), str(theirs))
-    weights = {name: value for name, value in checkpoint["state_dict"].items() if name.startswith(PARTS)}
-    mine = {name: value for name, value in task.state_dict().items() if name.startswith(PARTS)}
-    for name in sorted(mine.keys() | weights.keys()):
-        here = tuple(mine[name].shape) if name in mine else "not there"
-        there = tuple(weights[name].shape) if name in weights else "not there"
-        if here != there:
-            raise UserError(f"pretrained weights do not fit: {name} is {here} here, {there} in {file}")
-    task.load_state_dict(weights, strict=False)
+    all_weights = {name.removeprefix("network."): value for name, value in checkpoint["state_dict"].items()}
+    weights = {name: value for name, value in all_weights.items() if name.startswith(PARTS)}
+    for network in members_of(task.network):
+        mine = {name: value for name, value in network.state_dict().items() if name.startswith(PARTS)}
+        for name in sorted(mine.keys() | weights.keys()):
+            here = tuple(mine[name].shape) if name in mine else "not there"
+            there = tuple(weights[name].shape) if name in weights else "not there"
+            if here != there:
+                raise UserError(f"pretrained weights do not fit: network.{name} is {here} here, {there} in {file}")
+        network.load_state_dict(weights, strict=False)
 
 
 def compare_encoders(here: Any, there: Any, where: str) -> None:
@@ -78,9 +81,10 @@ def layer_rates(network: nn.Module, decay: float) -> dict[nn.Parameter, float]:
     The last of L layers has `decay`, the first `decay` ** L, the embedding `decay` ** (L + 1); what is neither has 1
     (Howard and Ruder, ULMFiT, 2018).
     """
-    encoder, embedding = network.get_submodule("encoder"), network.get_submodule("embedding")
-    layers = list(encoder.get_submodule("layers").children())
-    rates = {p: decay ** (len(layers) + 1) for p in embedding.parameters()}
-    for depth, layer in enumerate(reversed(layers), 1):
-        rates |= {p: decay**depth for p in layer.parameters()}
+    rates: dict[nn.Parameter, float] = {}
+    for member in members_of(network):
+        layers = list(member.get_submodule("encoder.layers").children())
+        rates |= {p: decay ** (len(layers) + 1) for p in member.get_submodule("embedding").parameters()}
+        for depth, layer in enumerate(reversed(layers), 1):
+            rates |= {p: decay**depth for p in layer.parameters()}
     return rates

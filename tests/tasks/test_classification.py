@@ -89,5 +89,3 @@ def test_members_train_on_their_own_losses_and_score_as_one() -> None:
     torch.testing.assert_close(task.training_step(batch, 0), expected)
     mean = task.eval()(batch["tokens"], batch["padding_mask"])
     torch.testing.assert_close(task.predict_step(batch, 0)["probabilities"], mean.softmax(-1))
-    with pytest.raises(ValueError, match="single network"):
-        make_task(members=2, layer_decay=0.5)

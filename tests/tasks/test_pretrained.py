@@ -67,6 +67,22 @@ def test_embedding_and_encoder_come_over_and_the_head_stays(run: Path) -> None:
         assert torch.equal(value, head[name])
 
 
+def test_each_member_of_an_ensemble_gets_them(run: Path) -> None:
+    task = classifier(members=2, layer_decay=0.5)
+    load_pretrained(task, str(run))
+    theirs = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    first, second = task.network.members
+    for name, value in first.state_dict().items():
+        if name.startswith(("embedding", "encoder")):
+            assert torch.equal(value, theirs[f"network.{name}"]) and torch.equal(value, second.state_dict()[name])
+    assert not torch.equal(first.head.linear.weight, second.head.linear.weight)
+    rates = layer_rates(task.network, 0.5)
+    assert rates[first.embedding.weight] == rates[second.embedding.weight] == 1 / 8
+    parts = GradualUnfreezing().parts(task)
+    frozen = {p for part in parts for p in part.parameters()}
+    assert frozen == {p for name, p in task.named_parameters() if ".encoder." in name or ".embedding." in name}
+
+
 def test_training_starts_from_them_and_a_resumed_one_needs_them_no_more(run: Path, tmp_path: Path) -> None:
     still = partial(torch.optim.SGD, lr=0.0)
     task = classifier(pretrained=str(run / "checkpoints" / "best.ckpt"), optimizer=still)
