@@ -33,5 +33,6 @@ __all__ = [
     "RotaryPosition",
     "SequenceClassifier",
     "SinusoidalPosition",
+    "members_of",
     "xavier_init",
 ]
