@@ -48,12 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {verb!r} is no verb; {hint}", file=sys.stderr)
         return 2
 
-    from project.errors import Interrupted, UserError
+    from project.errors import ElsewhereError, Interrupted, UserError
 
     try:
         importlib.import_module(VERBS[verb][0]).main([verb, *rest])
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        if not isinstance(error, ElsewhereError) or os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"error: {error}", file=sys.stderr)
         return 1
     except Interrupted as stop:
         if os.environ.get("LOCAL_RANK", "0") == "0":

@@ -18,9 +18,20 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
 from project.arguments import arguments_from_run, load_checkpoint, overridden, read_configs
-from project.callbacks import LastCheckpoint, MonitorCheck, NanGuard, Progress, Resume, RunRecord, TestReport
+from project.callbacks import (
+    EqualBatches,
+    LastCheckpoint,
+    MonitorCheck,
+    NanGuard,
+    Progress,
+    Resume,
+    RunRecord,
+    TestReport,
+    UnusedParameters,
+)
 from project.cpu import use_cpu_well
 from project.errors import UserError
+from project.first_failure import give_way_to_first_failure
 from project.parser import Parser, explain
 from project.runs import Run
 
@@ -123,6 +134,13 @@ class ProjectCLI(LightningCLI):
                 config["callbacks"].remove(callback)
         return super()._instantiate_trainer(config, callbacks)
 
+    def _run_subcommand(self, subcommand: str) -> None:
+        try:
+            super()._run_subcommand(subcommand)
+        except Exception as error:
+            give_way_to_first_failure(error, self.trainer)
+            raise
+
     def before_fit(self) -> None:
         config = self.config[self.subcommand]
         if config.weights and not config.ckpt_path:  # a run that goes on has left them behind
@@ -204,7 +222,16 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
             parser_class=Parser,
             parser_kwargs={"allow_abbrev": False},
             trainer_defaults={
-                "callbacks": [Progress(), MonitorCheck(), NanGuard(), Resume(), TestReport(), Timer()],
+                "callbacks": [
+                    Progress(),
+                    MonitorCheck(),
+                    NanGuard(),
+                    UnusedParameters(),
+                    EqualBatches(),
+                    Resume(),
+                    TestReport(),
+                    Timer(),
+                ],
                 "precision": default_precision(),
                 "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
                 "plugins": [{"class_path": "project.checkpoint_io.AtomicCheckpointIO"}],

@@ -7,6 +7,10 @@ class UserError(Exception):
     """Bad input. The message says what is wrong, where (file, key, row), and what to do."""
 
 
+class ElsewhereError(UserError):
+    """Another process of the training has failed. The message says of what."""
+
+
 class Interrupted(Exception):  # noqa: N818
     """Training was told to stop by a signal, and has saved."""
 

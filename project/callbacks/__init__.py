@@ -1,5 +1,6 @@
 """Callbacks, one concern a file."""
 
+from project.callbacks.equal_batches import EqualBatches
 from project.callbacks.export import Export
 from project.callbacks.freeze import GradualUnfreezing
 from project.callbacks.last_checkpoint import LastCheckpoint
@@ -8,9 +9,12 @@ from project.callbacks.nan_guard import NanGuard
 from project.callbacks.progress import Progress
 from project.callbacks.resume import Resume
 from project.callbacks.run_record import RunRecord
+from project.callbacks.skip_spikes import SkipSpikes
 from project.callbacks.test_report import TestReport
+from project.callbacks.unused_parameters import UnusedParameters
 
 __all__ = [
+    "EqualBatches",
     "Export",
     "GradualUnfreezing",
     "LastCheckpoint",
@@ -19,5 +23,7 @@ __all__ = [
     "Progress",
     "Resume",
     "RunRecord",
+    "SkipSpikes",
     "TestReport",
+    "UnusedParameters",
 ]

@@ -43,8 +43,9 @@ class Task(LightningModule):
             raise ValueError(f"warmup_ratio must lie between 0 and 1, got {warmup_ratio}")
         self.optimizer = optimizer
         self.warmup_ratio = warmup_ratio
-        self._window: list[Tensor] = []  # weights of the micro-batches since the last optimizer step
-        self._window_scale = torch.ones(())
+        self._window: list[Tensor] = []  # (loss sum, weight) of the micro-batches since the last optimizer step
+        self._first = torch.ones(2)  # that of the first one, as a mean over processes
+        self._total: Tensor | None = None  # of all of them, over all processes
 
     def save_config(self) -> None:
         """Store the constructor's arguments in checkpoints, to be called first in a subclass' ``__init__``.
@@ -75,24 +76,38 @@ class Task(LightningModule):
             The micro-batch's mean loss in the simple case. Over processes and accumulation windows it is scaled so
             that the gradient of one optimizer step is that of the mean over the whole step's examples.
         """
-        weight = torch.as_tensor(weight, dtype=torch.float32, device=loss_sum.device)
         if self._trainer is None:
             return loss_sum / weight
+        weight = torch.as_tensor(weight, dtype=torch.float32, device=loss_sum.device)
+        held = torch.stack([loss_sum.detach().float(), weight])
         if not self._window:
-            self._window_scale = self._mean_over_processes(weight)
-        self._window.append(weight)
-        return loss_sum / self._window_scale
+            self._first, self._total = self._mean_over_processes(held), None
+        self._window.append(held)
+        return loss_sum / self._first[1]
 
     def _mean_over_processes(self, value: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(value, reduce_op="mean") if self.trainer.world_size > 1 else value
 
+    def step_loss(self) -> Tensor:
+        """Mean loss over all that the optimizer step has seen, accumulated and on all processes.
+
+        To be asked between its last backward pass and the step itself, by all processes, since it may be collective.
+        """
+        if self._total is None:
+            several = self.trainer.accumulate_grad_batches > 1
+            self._total = self._mean_over_processes(torch.stack(self._window).sum(0)) if several else self._first
+        return self._total[0] / self._total[1]
+
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self._window:
+            return
+        self.log("train/loss", self.step_loss())
         micro_batches = self.trainer.accumulate_grad_batches
-        if self._window and micro_batches > 1:  # one micro-batch was scaled rightly from the start
-            total = self._mean_over_processes(torch.stack(self._window).sum())
+        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        if micro_batches > 1 and gradients:  # one micro-batch was scaled rightly from the start
+            assert self._total is not None
             # Lightning divided each loss by the number of micro-batches, in a short last window too.
-            factor = (self._window_scale * micro_batches / total).item()
-            torch._foreach_mul_([p.grad for p in self.parameters() if p.grad is not None], factor)
+            torch._foreach_mul_(gradients, (self._first[1] * micro_batches / self._total[1]).item())
         self._window.clear()
 
     def rates(self) -> dict[nn.Parameter, float]:

@@ -133,7 +133,6 @@ class SequenceClassification(Task):
             reduction="none",
         )
         losses_B = losses_MB.mean(0)
-        self.log("train/loss", losses_B.detach().mean(), batch_size=len(losses_B))
         return self.weighted_loss(losses_B.sum(), len(losses_B))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:

@@ -102,7 +102,6 @@ class MaskedLanguageModeling(Task):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         losses_N = self._losses(batch, 0 if self._trainer is None else self.current_epoch)
         count = max(1, len(losses_N))  # texts of special tokens alone have nothing to hide
-        self.log("train/loss", losses_N.detach().sum() / count, batch_size=count)
         return self.weighted_loss(losses_N.sum(), count)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:

@@ -1,0 +1,32 @@
+"""Name the parameters that a step left without a gradient, before torch refuses the next step without naming any."""
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy
+from torch.optim import Optimizer
+
+from project.errors import UserError
+
+
+class UnusedParameters(Callback):
+    """Under DDP, which averages gradients as they come and waits for all of them."""
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        """
+        Raises:
+            UserError: a trainable parameter has no gradient.
+        """
+        strategy: Any = trainer.strategy
+        if not isinstance(strategy, DDPStrategy) or trainer.world_size == 1:
+            return
+        options = strategy._ddp_kwargs
+        if options.get("find_unused_parameters") or options.get("static_graph"):
+            return
+        names = [name for name, p in pl_module.named_parameters() if p.requires_grad and p.grad is None]
+        if names:
+            more = f" and {len(names) - 5} more" if names[5:] else ""
+            raise UserError(
+                f"no gradient reaches {', '.join(names[:5])}{more}: use them in the loss, set their requires_grad to "
+                "False, or give --trainer.strategy ddp_find_unused_parameters_true"
+            )
