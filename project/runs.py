@@ -2,10 +2,12 @@
 
 config.yaml       as resolved; fit takes it as it is
 provenance.json   command, git commit, package versions
+data.json         size and hash of each split
 tokenizer.json    and labels.json: what prediction needs of the data
 checkpoints/      best.ckpt, last.ckpt, and while it trains previous.ckpt, the one before
 metrics.csv       every logged value
 metrics.json      the final scores
+training.json     what training took: time, steps, parameters, memory
 wandb/  export/
 """
 

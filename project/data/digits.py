@@ -4,10 +4,12 @@ The 1,797 images of 8 x 8 pixels are those that come with scikit-learn: the test
 of Handwritten Digits" (Alpaydin and Kaynak, 1998).
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,10 @@ class DigitsDataset(Dataset[dict[str, Tensor]]):
 
     def __len__(self) -> int:
         return len(self.digits)
+
+    def sha256(self) -> str:
+        """Hash of the images and their digits."""
+        return hashlib.sha256(self.images.numpy().tobytes() + self.digits.numpy().tobytes()).hexdigest()
 
     def __getitem__(self, rows: int | Sequence[int]) -> dict[str, Tensor]:
         ids = torch.as_tensor(rows).reshape(-1)
@@ -85,6 +91,14 @@ class DigitsData(LightningDataModule):
     def save_assets(self, folder: Path) -> None:
         """Write the class names into a run's folder."""
         (folder / "labels.json").write_text(json.dumps(self.labels))
+
+    def facts(self) -> dict[str, Any]:
+        """For a run's record: the source, and size and content of each split."""
+        return {
+            "source": "sklearn.datasets.load_digits",
+            "splits": {name: {"examples": len(rows), "sha256": rows.sha256()} for name, rows in self.splits.items()},
+            "classes": len(self.labels),
+        }
 
     def train_dataloader(self) -> TokenBudgetLoader:
         overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]

@@ -1,5 +1,7 @@
 """Encoded texts as flat, memory-mapped arrays; a batch is cut out of them without a loop over examples."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -87,6 +89,17 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
     def texts(self) -> list[str]:
         """The texts before encoding."""
         return self._texts.to_pylist() if isinstance(self._texts, pa.Array) else list(self._texts)
+
+    def sha256(self, names: Sequence[str]) -> str:
+        """Hash of the texts and of their labels, which `names` stand for: the same however texts are encoded."""
+        digest = hashlib.sha256(json.dumps(list(names)).encode())
+        digest.update(b"" if self.labels is None else self.labels.tobytes())
+        texts = self._texts if isinstance(self._texts, pa.Array) else pa.array(self._texts, pa.large_string())
+        _, offsets, characters = texts.buffers()
+        offsets = np.frombuffer(offsets, np.int64, len(texts) + 1)
+        digest.update(offsets.tobytes())
+        digest.update(np.frombuffer(characters or b"", np.uint8, offsets[-1]).tobytes())
+        return digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -227,6 +227,19 @@ class TextClassificationData(LightningDataModule):
         for name in ("tokenizer.json", "labels.json"):
             shutil.copyfile(self.folder / name, folder / name)
 
+    def facts(self) -> dict[str, Any]:
+        """For a run's record: the source, size and content of each split, and how many texts were dropped or cut."""
+        return {
+            "source": f"{type(self.source).__module__}.{type(self.source).__qualname__}",
+            "splits": {
+                name: {"examples": len(rows), "sha256": rows.sha256(self.labels)} for name, rows in self.splits.items()
+            },
+            "classes": len(self.labels),
+            "vocabulary": self.vocab_size,
+            "repeated_texts_dropped": self.statistics["dropped"],
+            "texts_cut": sum(self.statistics["cut"].values()),
+        }
+
     def train_dataloader(self) -> TokenBudgetLoader:
         overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
         return self._loader("train", SequentialTokenBudgetSampler if overfit else TokenBudgetSampler)

@@ -44,3 +44,10 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(UserError, match=r"scikit-learn: pip install -e \.\[demo\]"):
         DigitsData().setup()
+
+
+def test_facts_give_size_and_content_of_each_split() -> None:
+    splits = DigitsData().facts()["splits"]
+    assert {name: facts["examples"] for name, facts in splits.items()} == {"train": 1258, "val": 179, "test": 360}
+    assert len({facts["sha256"] for facts in splits.values()}) == 3
+    assert splits == DigitsData(seed=3).facts()["splits"] != DigitsData(split_seed=1).facts()["splits"]

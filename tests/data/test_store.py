@@ -72,3 +72,23 @@ def test_batches_for_prediction_hold_every_text_once_and_no_label() -> None:
             real = batch["tokens"][place][batch["padding_mask"][place]].tolist()
             assert real == (tokenizer.encode(texts[i]).ids or [1])
     assert encode_batches([], tokenizer, 16, 12) == []
+
+
+def test_the_hash_tells_texts_labels_and_class_names_not_the_encoding(tmp_path: Path) -> None:
+    def sha256(texts: list[str], labels: list[int], names: str = "abc", first: int = 5) -> str:
+        values, offsets = np.arange(first, first + len(texts), dtype=np.int32), np.arange(len(texts) + 1)
+        write(tmp_path / "b.arrow", values, offsets, np.array(labels, np.int32), texts)
+        return TokenDataset.open(tmp_path / "b.arrow").sha256(list(names))
+
+    expected = sha256(TEXTS, LABELS)
+    assert sha256(TEXTS, LABELS, first=9) == expected
+    others = [
+        sha256([*TEXTS[:-1], "lasT"], LABELS),
+        sha256(TEXTS, [*LABELS[:-1], 0]),
+        sha256(TEXTS, LABELS, "abd"),
+        sha256(["five sixe", "ight", *TEXTS[2:]], LABELS),
+        sha256(["", ""], [0, 0]),
+    ]
+    assert len({expected, *others}) == 6
+    values, offsets = np.zeros(5, np.int32), np.arange(6)
+    assert TokenDataset(values, offsets, np.array(LABELS, np.int32), TEXTS).sha256(list("abc")) == expected
