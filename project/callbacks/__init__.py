@@ -1,8 +1,10 @@
 """Callbacks, one concern a file."""
 
+from project.callbacks.activation_monitor import ActivationMonitor
 from project.callbacks.equal_batches import EqualBatches
 from project.callbacks.export import Export
 from project.callbacks.freeze import GradualUnfreezing
+from project.callbacks.gradient_monitor import GradientMonitor
 from project.callbacks.last_checkpoint import LastCheckpoint
 from project.callbacks.monitor_check import MonitorCheck
 from project.callbacks.nan_guard import NanGuard
@@ -12,10 +14,13 @@ from project.callbacks.run_record import RunRecord
 from project.callbacks.skip_spikes import SkipSpikes
 from project.callbacks.test_report import TestReport
 from project.callbacks.unused_parameters import UnusedParameters
+from project.callbacks.update_monitor import UpdateMonitor
 
 __all__ = [
+    "ActivationMonitor",
     "EqualBatches",
     "Export",
+    "GradientMonitor",
     "GradualUnfreezing",
     "LastCheckpoint",
     "MonitorCheck",
@@ -26,4 +31,5 @@ __all__ = [
     "SkipSpikes",
     "TestReport",
     "UnusedParameters",
+    "UpdateMonitor",
 ]
