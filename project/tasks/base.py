@@ -98,17 +98,22 @@ class Task(LightningModule):
             self._total = self._mean_over_processes(torch.stack(self._window).sum(0)) if several else self._first
         return self._total[0] / self._total[1]
 
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if not self._window:
-            return
-        self.log("train/loss", self.step_loss())
+    def on_after_backward(self) -> None:
+        """Weights the gradient of an accumulation window once it is whole, before any callback looks at it."""
         micro_batches = self.trainer.accumulate_grad_batches
-        gradients = [p.grad for p in self.parameters() if p.grad is not None]
-        if micro_batches > 1 and gradients:  # one micro-batch was scaled rightly from the start
-            assert self._total is not None
-            # Lightning divided each loss by the number of micro-batches, in a short last window too.
-            torch._foreach_mul_(gradients, (self._first[1] * micro_batches / self._total[1]).item())
-        self._window.clear()
+        if micro_batches == 1 or not self._window or self.trainer.fit_loop.epoch_loop._should_accumulate():
+            return  # one micro-batch was scaled rightly from the start
+        self.step_loss()
+        assert self._total is not None
+        # Lightning divided each loss by the number of micro-batches, in a short last window too.
+        factor = (self._first[1] * micro_batches / self._total[1]).item()
+        if gradients := [p.grad for p in self.parameters() if p.grad is not None]:
+            torch._foreach_mul_(gradients, factor)
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._window:
+            self.log("train/loss", self.step_loss())
+            self._window.clear()
 
     def rates(self) -> dict[nn.Parameter, float]:
         """Factors on the learning rate, for parameters that are to have another than the rest."""

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from project.callbacks import ActivationMonitor, GradientMonitor, UpdateMonitor
+from project.nn import Encoder
+from project.tasks import SequenceClassification
 
 Values = dict[str, float]
 
@@ -78,13 +80,15 @@ def data() -> TensorDataset:
     return TensorDataset(torch.randn(48, 4, generator=generator), torch.arange(48) % 3)
 
 
-def fit(module: Module, *callbacks: Callback, **options: Any) -> dict[int, Values]:
+def fit(
+    module: LightningModule, *callbacks: Callback, loader: DataLoader[Any] | None = None, **options: Any
+) -> dict[int, Values]:
     logger = Rows()
     quiet = dict.fromkeys(("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
     settings: dict[str, Any] = {"max_epochs": 1, "devices": 1, "logger": logger, **quiet, **options}
     trainer = Trainer(accelerator="cpu", callbacks=list(callbacks), log_every_n_steps=1, **settings)
     torch.manual_seed(5)
-    trainer.fit(module, DataLoader(data(), batch_size=8))
+    trainer.fit(module, loader or DataLoader(data(), batch_size=8))
     return logger.rows
 
 
@@ -179,6 +183,22 @@ def test_compiled_code_gives_the_values_of_the_step() -> None:
             module.net.compile(backend="eager")
         rows.append(fit(module, ActivationMonitor(2)))
     assert rows[1][5] == pytest.approx(rows[0][5])
+
+
+def test_the_gradient_of_an_accumulation_window_is_that_of_one_large_batch() -> None:
+    rows = []
+    for accumulate, sizes in ((3, (1, 7, 4)), (1, (12,))):
+        torch.manual_seed(0)
+        encoder = Encoder(d_model=16, num_layers=1, num_heads=2, dropout=0.0, max_length=12)
+        task = SequenceClassification(encoder, ["a", "b"], 20, embedding_dropout=0.0, head_dropout=0.0)
+        tokens, labels = torch.arange(12 * 9).view(12, 9) % 20, torch.arange(12) % 2
+        whole = {"tokens": tokens, "padding_mask": tokens > 3, "labels": labels, "ids": torch.arange(12)}
+        parts = {name: value.split(sizes) for name, value in whole.items()}
+        batches = [{name: parts[name][i] for name in parts} for i in range(len(sizes))]
+        options: dict[str, Any] = {"accumulate_grad_batches": accumulate, "limit_val_batches": 0}
+        rows.append(fit(task, GradientMonitor(1), loader=DataLoader(batches, batch_size=None), **options)[0])  # type: ignore[arg-type]
+    assert "gradient_norm/network.head.linear" in rows[0]
+    assert rows[0] == pytest.approx(rows[1], rel=1e-4)
 
 
 def test_two_processes_end_alike_and_log_the_gradient_of_both(tmp_path: Path) -> None:
