@@ -14,6 +14,7 @@ VERBS = {
     "test": ("project.cli", "score a run's checkpoint on the test split"),
     "predict": ("project.predict", "label texts from a file or standard input"),
     "export": ("project.export.command", "make a verified bundle: TorchScript, ONNX, .pt2, in float32 and int8"),
+    "sweep": ("project.sweep.command", "search for hyperparameters, as `wandb sweep` does, without an account"),
 }
 
 HELP = f"""usage: python -m project VERB [options]
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from project.errors import ElsewhereError, Interrupted, UserError
 
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # below are stack traces where another process has ended
     try:
         importlib.import_module(VERBS[verb][0]).main([verb, *rest])
     except UserError as error:

@@ -4,7 +4,6 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
-from torch.optim import Optimizer
 
 from project.errors import UserError
 
@@ -12,13 +11,13 @@ from project.errors import UserError
 class UnusedParameters(Callback):
     """Under DDP, which averages gradients as they come and waits for all of them."""
 
-    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """
         Raises:
             UserError: a trainable parameter has no gradient.
         """
         strategy: Any = trainer.strategy
-        if not isinstance(strategy, DDPStrategy) or trainer.world_size == 1:
+        if not isinstance(strategy, DDPStrategy) or trainer.fit_loop.epoch_loop._should_accumulate():
             return
         options = strategy._ddp_kwargs
         if options.get("find_unused_parameters") or options.get("static_graph"):

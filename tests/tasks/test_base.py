@@ -64,7 +64,8 @@ def test_an_accumulation_window_equals_one_large_batch_the_last_short_one_too() 
         make_batch(size, length, seed) for seed, (size, length) in enumerate([(1, 4), (7, 9), (3, 5), (5, 6), (2, 8)])
     ]
     accumulated, trainer = fit(small, accumulate_grad_batches=3, gradient_clip_val=0.3)
-    whole, _ = fit([join(small[:3]), join(small[3:])], gradient_clip_val=0.3)
+    whole, at_once = fit([join(small[:3]), join(small[3:])], gradient_clip_val=0.3)
+    torch.testing.assert_close(trainer.callback_metrics, at_once.callback_metrics, rtol=0, atol=1e-6)
     assert trainer.global_step == 2
     for (name, actual), expected in zip(accumulated.named_parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6, msg=name)
