@@ -93,7 +93,8 @@ def statistics(module: nn.Module, output: Tensor) -> dict[str, Tensor]:
     """Scalars over all numbers of an output; the saturated are those in the outer 1 % of a bounded range, each side."""
     x = output.detach()
     x = (x.to_local() if isinstance(x, DTensor) else x).float()
-    std, mean = torch.std_mean(x, correction=0)
+    mean = x.mean()
+    std = (x - mean).norm() / x.numel() ** 0.5  # torch.std takes one thread, and ten times as long
     values = {"mean": mean, "std": std, "zeros": 1 - x.count_nonzero() / x.numel()}
     if type(module) in BOUNDS:
         low, high = BOUNDS[type(module)]
