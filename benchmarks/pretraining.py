@@ -4,13 +4,13 @@
 
 One command: it pretrains by configs/pretrain.yaml where no run is given, trains by configs/classify.yaml on so many of
 its training texts, and scores everything on its test split. A seed draws the labelled texts, and is that of training.
+Stopped and started again with the same --pretrained, it goes on after the last line of the table.
 """
 
 import argparse
 import json
 import os
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,16 @@ from project.cli import main as command
 from project.data import TableFile, TextClassificationData
 from project.runs import ENVIRONMENT_VARIABLE, Run
 
-CLASSIFY, NETWORK, PRETRAIN = "configs/classify.yaml", "configs/finetune/network.yaml", "configs/pretrain.yaml"
+CLASSIFY, PRETRAIN = "configs/classify.yaml", "configs/pretrain.yaml"
 Scores = dict[str, float]
+CHECKPOINT = {"filename": "best", "monitor": "val/accuracy", "mode": "max", "enable_version_counter": False}
 METRICS = {"accuracy": "test/accuracy", "macro F1": "test/macro_f1"}
 
 
-def fit(configs: Sequence[str], options: dict[str, Any]) -> Run:
+def fit(config: str, options: dict[str, Any]) -> Run:
     """Train by the command line, in this process."""
     try:
-        files = [word for config in configs for word in ("--config", config)]
-        command(["fit", *files, *(f"--{name}={value}" for name, value in options.items())])
+        command(["fit", "--config", config, *(f"--{name}={value}" for name, value in options.items())])
         run = Run.current()
         assert run is not None
         return run
@@ -69,7 +69,9 @@ def training(count: int | None, seed: int, files: dict[str, str]) -> dict[str, A
         "trainer.check_val_every_n_epoch": epochs // 4,  # the validation split is larger than such a training split
         "data.tokens_per_batch": 1024,
     }
-    return source | {"seed_everything": seed, "data.seed": seed} | (few if count else {})
+    callbacks = [{"class_path": "lightning.pytorch.callbacks.ModelCheckpoint", "init_args": CHECKPOINT}]  # no export
+    always = {"seed_everything": seed, "data.seed": seed, "trainer.callbacks": json.dumps(callbacks)}
+    return source | always | (few if count else {})
 
 
 def score(run: Run) -> Scores:
@@ -88,8 +90,8 @@ def measure(
     subset.setup()
     _, accuracy, macro_f1, _ = linear_row("", vectorizers()["words 1-2"], subset)
     return {
-        "pretrained": score(fit([CLASSIFY, NETWORK], common | start | {"name": "finetune"})),
-        "from scratch": score(fit([CLASSIFY, NETWORK], common | {"name": "scratch"})),
+        "pretrained": score(fit(CLASSIFY, common | start | {"name": "finetune"})),
+        "from scratch": score(fit(CLASSIFY, common | {"name": "scratch"})),
         "TF-IDF, LinearSVC": {"accuracy": accuracy, "macro F1": macro_f1},
     }
 
@@ -113,17 +115,21 @@ def main() -> None:
     parser.add_argument("--pretrained", help="folder of a finished run of configs/pretrain.yaml; default: make one")
     parser.add_argument("--labels", nargs="+", default=["1000", "4000", "all"], help="sizes of the training split")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--output", default=".cache/pretraining", help="folder of subsets and results.json")
+    parser.add_argument("--output", default=".cache/pretraining", help="folder of subsets and results")
     options = parser.parse_args()
     root = Path(options.output)
-    pretrained = Run.open(options.pretrained) if options.pretrained else fit([PRETRAIN], {})
+    pretrained = Run.open(options.pretrained) if options.pretrained else fit(PRETRAIN, {})
     data = load_data(yaml.safe_load(Path(CLASSIFY).read_text()))
+    record = root / f"{pretrained.id}.json"
+    done: dict[str, dict[str, Scores]] = json.loads(record.read_text()) if record.is_file() else {}
     results: dict[str, list[dict[str, Scores]]] = {}
     for count in options.labels:
         for seed in options.seeds:
-            number = None if count == "all" else int(count)
-            results.setdefault(count, []).append(measure(data, number, seed, pretrained, root))
-            (root / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+            key, number = f"{count}, seed {seed}", None if count == "all" else int(count)
+            if key not in done:
+                done[key] = measure(data, number, seed, pretrained, root)
+                record.write_text(json.dumps(done, indent=2) + "\n")
+            results.setdefault(count, []).append(done[key])
             print(table(results), flush=True)
 
 
