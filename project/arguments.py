@@ -5,14 +5,13 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
-import torch
 import yaml
 
+from project.checkpoint_io import read_checkpoint
 from project.errors import UserError
-from project.runs import Run, damage, import_class
+from project.runs import Run, import_class, is_checkpoint
 
 
 def take_option(arguments: list[str], name: str) -> tuple[str | None, list[str]]:
@@ -46,7 +45,7 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
     names = ("auto", "best", "last")
     if checkpoint in names and folder is None:
         raise UserError(f"--ckpt_path {checkpoint} needs --run runs/<name>/<id>")
-    if checkpoint not in (None, *names) and not Path(str(checkpoint)).is_file():
+    if checkpoint not in (None, *names) and not is_checkpoint(Path(str(checkpoint))):
         raise UserError(f"there is no checkpoint {checkpoint}")
     if folder is None:
         if verb != "fit" and checkpoint is None:
@@ -60,7 +59,7 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
     if checkpoint in (None, *names):
         resume = checkpoint in ("auto", "last") or (checkpoint is None and verb == "fit")
         checkpoint = str(run.resume_point() if resume else run.checkpoint())
-    load_checkpoint(Path(str(checkpoint)))
+    read_checkpoint(Path(str(checkpoint)))  # refuses a damaged one before anything is built
     config = run.config
     data = config.get("data") or {}
     accepted = inspect.signature(import_class(data["class_path"])).parameters if data else {}
@@ -70,17 +69,6 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
         if name in accepted
     ]
     return ["--config", str(run.config_file), *assets, "--ckpt_path", checkpoint, *rest]
-
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read it lazily, and refuse a damaged one before anything is built."""
-    try:
-        if reason := damage(path):
-            raise UserError(f"{path} is damaged or no checkpoint: {reason}")
-        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise UserError(f"{path} is damaged or no checkpoint: {str(error).splitlines()[0]}") from error
-    return checkpoint
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -2,16 +2,42 @@
 
 import os
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
+from project import sharded_checkpoint
 from project.errors import UserError
+from project.runs import damage
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's whole content: of a file lazily, of a folder gathered.
+
+    Raises:
+        UserError: it is damaged, or none.
+    """
+    try:
+        if reason := damage(path):
+            raise UserError(f"{path} is damaged or no checkpoint: {reason}")
+        if path.is_dir():
+            return sharded_checkpoint.load(path)
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise UserError(f"{path} is damaged or no checkpoint: {str(error).splitlines()[0]}") from error
+    return checkpoint
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the place, waits for the disk, then renames. A checkpoint of that name stays until then."""
+    """Writes beside the place, waits for the disk, then renames. A checkpoint of that name stays until then.
+
+    Reads folders too, to which several processes wrote their parts.
+    """
+
+    def load_checkpoint(self, path: str | Path, *_: Any, **__: Any) -> dict[str, Any]:
+        return read_checkpoint(Path(path))
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """

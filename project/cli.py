@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, Ti
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
-from project.arguments import arguments_from_run, load_checkpoint, overridden, read_configs
+from project.arguments import arguments_from_run, overridden, read_configs
 from project.callbacks import (
     EqualBatches,
     LastCheckpoint,
@@ -30,10 +30,11 @@ from project.callbacks import (
     UnusedParameters,
 )
 from project.cpu import use_cpu_well
+from project.checkpoint_io import read_checkpoint
 from project.errors import UserError
 from project.first_failure import give_way_to_first_failure
 from project.parser import Parser, explain
-from project.runs import Run
+from project.runs import Run, is_checkpoint
 
 log = logging.getLogger("project")
 
@@ -114,13 +115,15 @@ class ProjectCLI(LightningCLI):
         trainer = super().instantiate_trainer(**kwargs)
         strategy: Any = trainer.strategy
         sharded = getattr(strategy, "_state_dict_type", None) == "sharded"  # FSDPStrategy's
-        if sharded or getattr(strategy, "_save_distributed_checkpoint", False):  # ModelParallelStrategy's
+        own = type(strategy).__module__.startswith("project.")
+        if sharded or (getattr(strategy, "_save_distributed_checkpoint", False) and not own):  # ModelParallelStrategy's
             raise UserError(
-                f"a run's checkpoints are single files, gathered from all processes: give {type(strategy).__name__} "
+                f"{type(strategy).__name__} would write checkpoints in pieces that may be left half written: give it "
                 + ("state_dict_type full" if sharded else "save_distributed_checkpoint false")
             )
         run = Run.current()
         for callback in trainer.checkpoint_callbacks:
+                + ", or take project.strategies.ModelParallel"
             if run is not None and isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(run.checkpoints)
         return trainer
@@ -145,7 +148,7 @@ class ProjectCLI(LightningCLI):
         config = self.config[self.subcommand]
         if config.weights and not config.ckpt_path:  # a run that goes on has left them behind
             path = Path(config.weights)
-            checkpoint = load_checkpoint(path if path.is_file() else Run.open(path).checkpoint())
+            checkpoint = read_checkpoint(path if is_checkpoint(path) else Run.open(path).checkpoint())
             self.model.on_load_checkpoint(checkpoint)
             self.model.load_state_dict(checkpoint["state_dict"])
 

@@ -126,7 +126,7 @@ class Run:
             UserError: the run has none.
         """
         path = self.checkpoints / f"{name}.ckpt"
-        if not path.is_file():
+        if not is_checkpoint(path):
             there = ", ".join(sorted(p.name for p in self.checkpoints.glob("*.ckpt"))) or "none"
             raise UserError(f"{self.folder} has no checkpoint {path.name} (there: {there}); did its training finish?")
         return path
@@ -143,12 +143,13 @@ class Run:
             UserError: there is no whole checkpoint to go on from.
         """
         last, previous = (self.checkpoints / f"{name}.ckpt" for name in ("last", "previous"))
-        reason = damage(last) if last.is_file() else None
-        if reason or (previous.is_file() and not last.is_file()):
-            if not previous.is_file() or damage(previous):
+        reason = damage(last) if last.exists() else None
+        if reason or (previous.exists() and not last.exists()):
+            if not previous.exists() or damage(previous):
                 raise UserError(f"{last} is damaged ({reason}), and there is no whole {previous.name} to go on from")
             log.warning(f"{last} is damaged or missing; going on from the checkpoint before it")
-            previous.replace(last)
+            remove(last)
+            previous.rename(last)
         return self.checkpoint("last")
 
     def data_assets(self) -> dict[str, Any]:
@@ -171,7 +172,12 @@ class Run:
         checkpoint = checkpoint or self.checkpoint()
         import_class(self.config["model"]["class_path"])  # Lightning loads only classes that are imported
         try:
-            return LightningModule.load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True).eval()
+            source: Any = checkpoint
+            if checkpoint.is_dir():
+                from project.sharded_checkpoint import as_file
+
+                source = as_file(checkpoint)
+            return LightningModule.load_from_checkpoint(source, map_location="cpu", weights_only=True).eval()
         except (OSError, RuntimeError, KeyError, EOFError, UnpicklingError) as error:
             raise UserError(f"{checkpoint} cannot be loaded: {str(error).splitlines()[0]}") from error
 
@@ -202,10 +208,26 @@ def import_class(class_path: str) -> Any:
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint file, by its checksums; None if nothing is."""
+    """What is wrong with a checkpoint, by its checksums; None if nothing is."""
+    if path.is_dir():
+        from project.sharded_checkpoint import damage_of_parts
+
+        return damage_of_parts(path)
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
+def is_checkpoint(path: Path) -> bool:
+    """Whether there is a file, or a folder to which several processes wrote their parts."""
+    return path.is_file() or (path / "meta.pt").is_file()
+
+
+def remove(checkpoint: Path) -> None:
+    if checkpoint.is_dir():
+        shutil.rmtree(checkpoint)
+    else:
+        checkpoint.unlink(missing_ok=True)
+
+
     except (OSError, zipfile.BadZipFile, EOFError) as error:
         return str(error)
     return f"{bad} has a wrong checksum" if bad else None

@@ -7,6 +7,7 @@ Notable:
 """
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from project.errors import Interrupted
+from project.runs import remove
 
 VALIDATION = "epoch_loop.val_loop.batch_progress"
 
@@ -82,7 +84,7 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._folder is not None and trainer.is_global_zero:
-            (self._folder / "previous.ckpt").unlink(missing_ok=True)
+            remove(self._folder / "previous.ckpt")
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._restore_handlers()
@@ -140,8 +142,14 @@ class LastCheckpoint(Checkpoint):
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name, taking that name from what had it."""
+    """Give a file, or the files of a folder, a second name, taking that name from what had it."""
     partial = target.with_name(target.name + ".partial")
-    partial.unlink(missing_ok=True)
-    os.link(source, partial)
+    remove(partial)
+    if source.is_dir():
+        shutil.copytree(source, partial, copy_function=os.link)
+        remove(target)
+    else:
+        os.link(source, partial)
+        if target.is_dir():
+            remove(target)
     partial.replace(target)

@@ -5,38 +5,20 @@ Never from the live module: that may be compiled, sharded, in half precision (bu
 
 from functools import cached_property
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from lightning.fabric.utilities.load import _load_distributed_checkpoint
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import instantiate_module
-from lightning.pytorch.utilities.consolidate_checkpoint import _format_checkpoint
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from project.checkpoint_io import read_checkpoint
 from project.errors import UserError
 from project.export.artifacts import digest
 from project.export.interface import Input, Interface
 from project.runs import Run, import_class
 from project.tasks import Task
-
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The checkpoint's content; one that a model-parallel run has sharded into a folder is gathered.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        if path.is_dir():
-            content = _load_distributed_checkpoint(path)
-            return content if "state_dict" in content else _format_checkpoint(content)  # ModelParallel, or FSDP
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise UserError(f"{path} is damaged or no checkpoint: {str(error).partition(chr(10))[0]}") from error
-    return content
 
 
 class Source:

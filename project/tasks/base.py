@@ -65,6 +65,21 @@ class Task(LightningModule):
         """How ``network`` is called, for exporters. A task that is to be exported overrides it."""
         raise UserError(f"{type(self).__name__} does not say how it is exported: give it a method export_spec")
 
+    def configure_model(self) -> None:
+        """Share out the network over the strategy's mesh of processes, where it has one.
+
+        Raises:
+            UserError: the mesh does not fit the network.
+        """
+        if self.device_mesh is None:
+            return
+        from project.nn.sharding import shard  # late: it imports much of torch.distributed
+
+        try:
+            shard(self.network, self.device_mesh)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
     def weighted_loss(self, loss_sum: Tensor, weight: Tensor | int) -> Tensor:
         """The loss to return from ``training_step``.
 
@@ -134,9 +149,12 @@ class Task(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         plugin = self.trainer.precision_plugin
-        if isinstance(plugin, MixedPrecision) and plugin.scaler is None:
+        algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
+        clip_norm = getattr(self.trainer.strategy, "clip_gradient_norm", None)  # of one whose gradient lies in pieces
+        if clip_norm is not None and gradient_clip_val and algorithm == GradClipAlgorithmType.NORM:
+            clip_norm(list(plugin.main_params(optimizer)), gradient_clip_val)
+        elif isinstance(plugin, MixedPrecision) and plugin.scaler is None:
             # Lightning refuses to clip for a fused optimizer, for a gradient scaler's sake, without a scaler too.
-            algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
             Precision.clip_gradients(plugin, optimizer, gradient_clip_val or 0.0, algorithm)
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)

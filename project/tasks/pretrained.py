@@ -2,15 +2,14 @@
 
 import json
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
-import torch
 from torch import nn
 
+from project.checkpoint_io import read_checkpoint
 from project.errors import UserError
 from project.nn import members_of
-from project.runs import Run
+from project.runs import Run, is_checkpoint
 from project.tasks.base import Task
 
 PARTS = ("embedding.", "encoder.")
@@ -29,11 +28,8 @@ def load_pretrained(task: Task, source: str, tokenizer: str | None = None) -> No
         UserError: no such run or checkpoint, or encoder, weights or tokenizer differ; the message names the first.
     """
     run = Run.open(source)
-    file = Path(source) if Path(source).is_file() else run.checkpoint()
-    try:
-        checkpoint = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise UserError(f"{file} is damaged or no checkpoint: {str(error).splitlines()[0]}") from error
+    file = Path(source) if is_checkpoint(Path(source)) else run.checkpoint()
+    checkpoint = read_checkpoint(file)
     compare_encoders(dict(task.hparams).get("encoder"), checkpoint["hyper_parameters"].get("encoder"), str(file))
     if tokenizer is not None and (theirs := run.folder / "tokenizer.json").is_file():
         compare_tokenizers(json.loads(tokenizer), json.loads(theirs.read_text(encoding="utf-8")), str(theirs))

@@ -232,14 +232,14 @@ def test_sharded_weights(tmp_path: Path, shell: Callable[..., subprocess.Complet
 
 
 def test_checkpoints_in_pieces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before training: test, predict, export and resume could not read them."""
+    """Before training, where they are not written whole or not at all."""
     from project.__main__ import main
 
     (tmp_path / "c.yaml").write_text(SHARDED.replace("save_distributed_checkpoint: false", ""))
     assert main(["fit", "--config", str(tmp_path / "c.yaml"), "--runs_dir", str(tmp_path / "runs")]) == 1
     assert capsys.readouterr().err == (
-        "error: a run's checkpoints are single files, gathered from all processes: "
-        "give ModelParallelStrategy save_distributed_checkpoint false\n"
+        "error: ModelParallelStrategy would write checkpoints in pieces that may be left half written: "
+        "give it save_distributed_checkpoint false, or take project.strategies.ModelParallel\n"
     )
     assert not list(tmp_path.glob("runs/*/*"))
 

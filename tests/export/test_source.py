@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 import yaml
 from lightning.pytorch import Trainer
 from torch import Tensor
@@ -14,8 +13,9 @@ from project.errors import UserError
 from project.export.artifacts import digest, fingerprint
 from project.export.bundle import monitored, validation_batches
 from project.export.parity import Recorder, validate
-from project.export.source import Source, read_checkpoint
+from project.export.source import Source
 from project.runs import Run
+from project.sharded_checkpoint import save
 from tests.e2e.conftest import train
 from tests.export.conftest import custom_run
 from tests.export.custom import Data, Regression
@@ -101,16 +101,10 @@ def test_damaged_checkpoint(finished: Run, tmp_path: Path) -> None:
             Source(finished, tmp_path / name)
 
 
-@pytest.mark.parametrize("key", ["state_dict", "model"])  # of ModelParallelStrategy, of FSDPStrategy
-def test_sharded_checkpoint_is_gathered(finished: Run, source: Source, tmp_path: Path, key: str) -> None:
-    content = torch.load(finished.checkpoint(), weights_only=True)
-    folder = tmp_path / "best.ckpt"
-    model = content.pop("state_dict")
-    del content["optimizer_states"]
-    dcp.save({key: model}, checkpoint_id=folder, no_dist=True)
-    torch.save(content, folder / "meta.pt")
-    assert read_checkpoint(folder)["state_dict"].keys() == model.keys()
-    assert Source(finished, folder).weights == source.weights
+def test_sharded_checkpoint_is_gathered(finished: Run, source: Source, tmp_path: Path) -> None:
+    save(torch.load(finished.checkpoint(), weights_only=True) | {"optimizer_states": []}, tmp_path / "best.ckpt", True)
+    assert (tmp_path / "best.ckpt").is_dir()
+    assert Source(finished, tmp_path / "best.ckpt").weights == source.weights
 
 
 @pytest.mark.parametrize("first", ["average", "checkpoint"])
