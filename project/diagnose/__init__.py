@@ -6,7 +6,7 @@ start.py      initial-loss, gradients, zero-grad, batch-independence, padding-in
               eval-deterministic, train-eval-difference
 learning.py   overfit, shuffled-labels
 numbers.py    activations, gradient-ratio, update-ratio, precision, clipping
-rates.py      learning-rate, batch-size, memory
+rates.py      schedule, learning-rate, memory, batch-size
 
     results = diagnose(model, datamodule)
     assert not [result for result in results if result.status == "failure"]
@@ -14,13 +14,19 @@ rates.py      learning-rate, batch-size, memory
 A check is a function from a `Subject` to a `Result`, or to None where it does not apply; see `registry.py`.
 """
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule
 
+from project.diagnose import data, learning, numbers, rates, start  # noqa: F401  # the order in which they run
 from project.diagnose.registry import CHECKS
 from project.diagnose.result import Result
+from project.diagnose.subject import Subject, undisturbed
+from project.errors import UserError
 
 __all__ = ["CHECKS", "Result", "diagnose"]
 
@@ -31,6 +37,7 @@ def diagnose(
     *,
     only: Sequence[str] | None = None,
     trainer_options: Mapping[str, Any] | None = None,
+    memory_limit: float | None = None,
     report: Callable[[Result], None] | None = None,
 ) -> list[Result]:
     """Run the checks, each on copies: model, data and random state are left as they were.
@@ -38,7 +45,8 @@ def diagnose(
     Args:
         only: names of the checks to run; default all.
         trainer_options: those of the Trainer that a training step depends on, such as precision, gradient_clip_val
-            and accelerator.
+            and accelerator; and max_epochs or max_steps, for the schedule.
+        memory_limit: bytes that training may take; default what is free.
         report: called with each result as it comes.
 
     Returns:
@@ -47,4 +55,32 @@ def diagnose(
     Raises:
         UserError: `only` names a check that does not exist.
     """
-    raise NotImplementedError
+    chosen = list(CHECKS) if only is None else list(only)
+    for name in chosen:
+        if name not in CHECKS:
+            nearest = get_close_matches(name, CHECKS, 1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(CHECKS)}"
+            raise UserError(f"there is no check {name!r}; {hint}")
+    subject = Subject(model, datamodule, trainer_options, memory_limit)
+    results = []
+    for name in chosen:
+        with undisturbed():
+            result = run(name, subject)
+        if result is not None:
+            results.append(result)
+            if report is not None:
+                report(result)
+    return results
+
+
+def run(name: str, subject: Subject) -> Result | None:
+    """The result of one check; if it crashes, that is a failure."""
+    try:
+        return CHECKS[name](subject)
+    except Exception as error:
+        cause = " ".join(str(error).split())[:200]
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        return Result(
+            name, "failure", f"crashed with {type(error).__name__} at {where}: {cause}", "make one training step work"
+        )

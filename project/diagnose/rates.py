@@ -1,0 +1,237 @@
+"""Checks of rates and sizes: schedule, learning rate, batch size, memory."""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.tuner import lr_finder
+from lightning.pytorch.tuner.tuning import Tuner
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+from tqdm import tqdm
+
+from project.diagnose.batches import batch_size, take, tensors
+from project.diagnose.registry import check
+from project.diagnose.result import Result
+from project.diagnose.subject import Inside, Subject, peak_rate, without_noise
+
+MOST_STEPS = 20_000  # of a schedule that is played through
+SKIPPED = 10  # first steps of a range test, as in Lightning's suggestion: their smoothed loss has yet to settle
+GB = 1e9
+
+
+def configured_rate(inside: Inside) -> float:
+    groups = [group for optimizer in inside.trainer.optimizers for group in optimizer.param_groups]
+    return max(map(peak_rate, groups), default=0.0)
+
+
+@check("schedule")
+def schedule(subject: Subject) -> Result | None:
+    """The learning rate rises above zero, and is through with its warm-up before training ends."""
+    base, rates, total = subject.inside(None, play, **subject.duration)
+    if not rates:
+        return None
+    peak = max(rates)
+    values = {"rates": rates[:: max(1, len(rates) // 500)], "steps": total, "peak": peak, "end": rates[-1]}
+    if peak == 0:
+        advice = "set the optimizer's learning rate, or mend the schedule: no step changes anything"
+        return Result("schedule", "failure", "the learning rate is zero in every step", advice, values)
+    at = rates.index(peak) / max(1, len(rates) - 1)
+    seen = f"{total:,} steps, peak {peak:.3g} after {at:.0%} of them, end {rates[-1]:.2g}"
+    if peak < 0.5 * base:
+        advice = f"shorten the warm-up, or train longer: the rate of {base:.3g} is never reached"
+        return Result("schedule", "warning", seen, advice, values)
+    return Result("schedule", "pass", seen, values=values)
+
+
+def play(inside: Inside) -> tuple[float, list[float], int]:
+    """The optimizer's own rate, the rate at each step of the training planned, and how many steps it has."""
+    trainer = inside.trainer
+    groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+    total = trainer.estimated_stepping_batches
+    if not groups or total == float("inf") or not inside.model.automatic_optimization:
+        return 0.0, [], 0
+    base = configured_rate(inside)
+    by_epoch = max(1, int(total) // max(1, trainer.max_epochs or 1))
+    rates = []
+    for step in range(1, min(int(total), MOST_STEPS) + 1):
+        rates.append(max(float(group["lr"]) for group in groups))
+        for config in trainer.lr_scheduler_configs:
+            due = config.frequency * (by_epoch if config.interval == "epoch" else 1)
+            if not config.reduce_on_plateau and step % due == 0:
+                config.scheduler.step()  # type: ignore[call-arg]
+    return base, rates, int(total)
+
+
+class _InMemory(CheckpointIO):
+    """Keeps the checkpoint that the finder goes back to: no file, and nothing to unpickle."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        self.checkpoint = checkpoint
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: Any = None) -> dict[str, Any]:
+        return self.checkpoint
+
+    def remove_checkpoint(self, path: Any) -> None:
+        del self.checkpoint
+
+
+@check("learning-rate")
+def learning_rate(subject: Subject) -> Result | None:
+    """Lightning's range test: the rate rises from step to step, and the loss tells which rates are of use."""
+    model = without_noise(subject.model())
+    if not model.automatic_optimization:
+        return None
+    trainer, data = subject.trainer(plugins=[_InMemory()]), subject.feed([*subject.steps, *subject.steps])
+    with mock.patch.object(lr_finder, "tqdm", partial(tqdm, disable=True)):
+        finder = Tuner(trainer).lr_find(
+            model, datamodule=data, min_lr=1e-6, max_lr=1.0, num_training=80, update_attr=False
+        )
+    assert finder is not None
+    rates, losses = finder.results["lr"], finder.results["loss"]
+    suggestion = finder.suggestion()
+    rate = subject.inside(subject.steps[0], configured_rate)
+    values = {"rates": rates, "losses": losses, "suggestion": suggestion, "configured": rate}
+    if suggestion is None:
+        return Result("learning-rate", "warning", "the range test ended before it could tell", "see overfit", values)
+    best = rates[losses.index(min(losses[SKIPPED:]), SKIPPED)]
+    seen = f"configured {rate:.2g}; the loss falls fastest at {suggestion:.2g}, is lowest at {best:.2g}"
+    if rate > 10 * best:
+        return Result("learning-rate", "warning", seen, f"try {suggestion:.1g}", values)
+    if rate < suggestion / 100:
+        return Result(
+            "learning-rate", "warning", seen, f"try {suggestion:.1g}: training may be slow for nothing", values
+        )
+    return Result("learning-rate", "pass", seen, values=values)
+
+
+class _Bytes(Callback):
+    """Memory of the second step: by then the optimizer has its state."""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if batch_idx != 1:
+            return
+        parameters = list(pl_module.parameters())
+        state = [t for o in trainer.optimizers for s in o.state.values() for t in s.values() if isinstance(t, Tensor)]
+        self.bytes = {
+            "parameters": size(parameters) + size(list(pl_module.buffers())),
+            "gradients": size([p for p in parameters if p.requires_grad]),
+            "optimizer state": size(state),
+        }
+        own = {p.untyped_storage().data_ptr() for p in parameters}
+        self._saved: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                self._saved[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+        self._hooks.__enter__()
+        self._cuda = pl_module.device.type == "cuda"
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            pl_module.zero_grad()
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
+            self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+            self._profile.__enter__()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx != 1:
+            return
+        self._hooks.__exit__()
+        self.bytes["activations"] = sum(self._saved.values())
+        if self._cuda:
+            self.peak = torch.cuda.max_memory_allocated()
+            return
+        self._profile.__exit__(None, None, None)
+        # Gradients were cleared, since the profiler cannot tell how much is freed that it did not see come; in a real
+        # run those of the last step are there until the forward pass has ended.
+        held = self.bytes["gradients"] + self.bytes["activations"]
+        self.peak = self.bytes["parameters"] + self.bytes["optimizer state"] + max(highest(self._profile), held)
+
+
+def size(found: Sequence[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in found)
+
+
+def highest(profiled: Any) -> int:
+    """By how many bytes the memory in use exceeded that of the beginning, at most."""
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    most, current = 0, 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        current += event.nbytes()
+        most = max(most, current)
+    return most
+
+
+def largest(subject: Subject) -> Any:
+    """The training batch with the most numbers, of the first."""
+    return max(subject.train_batches, key=lambda batch: sum(t.numel() for t in tensors(batch).values()))
+
+
+def measure(subject: Subject, batch: Any) -> _Bytes:
+    counter = _Bytes()
+    subject.fit([batch, batch], counter, model=subject.model())
+    return counter
+
+
+@check("memory")
+def memory(subject: Subject) -> Result:
+    """Where the memory of a training step goes."""
+    batch = largest(subject)
+    measured = measure(subject, batch)
+    rest = max(0, measured.peak - sum(measured.bytes.values()))
+    shares = {**measured.bytes, "temporary": rest}
+    total = sum(shares.values())
+    limit = memory_limit(subject)
+    values = {"peak": measured.peak, "bytes": shares, "limit": limit}
+    parts = ", ".join(f"{name} {value / total:.0%}" for name, value in shares.items() if value > 0.005 * total)
+    seen = f"{subject.count(batch):,} {subject.unit} take {measured.peak / GB:.2f} GB at the peak: {parts}"
+    if measured.peak > limit:
+        advice = f"make batches smaller, with trainer.accumulate_grad_batches as many times more: {limit / GB:.1f} GB are free"
+        return Result("memory", "failure", seen, advice, values)
+    return Result("memory", "pass", seen, values=values)
+
+
+@check("batch-size")
+def largest_batch_size(subject: Subject) -> Result:
+    """The batch that would fill the memory, from what one and two batches take."""
+    batch = largest(subject)
+    rows = list(range(batch_size(batch)))
+    one, two = measure(subject, batch).peak, measure(subject, take(batch, rows + rows)).peak
+    limit, count = memory_limit(subject), subject.count(batch)
+    growth = max(1, two - one)
+    fits = 1 + 0.9 * (limit - one) / growth  # a tenth is left for what fragments
+    values = {"peaks": {str(count): one, str(2 * count): two}, "limit": limit, "fits": fits * count}
+    seen = f"{count:,} {subject.unit} a batch take {one / GB:.2f} GB; {limit / GB:.1f} GB hold {max(0.0, fits):,.1f} times as many"
+    if fits < 1:
+        return Result("batch-size", "failure", seen, "make batches smaller, or raise --memory_limit", values)
+    return Result("batch-size", "pass", seen, values=values)
+
+
+def memory_limit(subject: Subject) -> float:
+    """Bytes that training may take: those given, or those free now."""
+    if subject.memory_limit is not None:
+        return subject.memory_limit
+    if torch.cuda.is_available():
+        return float(torch.cuda.mem_get_info()[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        free = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        if Path(file).is_file() and (text := Path(file).read_text().strip()).isdecimal():
+            free = min(free, float(text))
+    return free
