@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from project.errors import UserError
 from project.runs import Run
-from project.tables import SUFFIXES, read_table
+from project.tables import SUFFIXES, read_table, require_column
 
 
 def read_texts(source: str, column: str) -> list[str]:
@@ -29,8 +29,7 @@ def read_texts(source: str, column: str) -> list[str]:
     except OSError as error:
         raise UserError(f"cannot read {source}: {error.strerror}") from error
     table = read_table(Path(source))
-    if column not in table.columns:
-        raise UserError(f"{source} has no column {column!r}; it has {', '.join(map(str, table.columns))}; see --text")
+    require_column(table, column, source, "--text")
     return [str(text) for text in table[column].fillna("")]
 
 

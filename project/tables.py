@@ -1,6 +1,7 @@
 """Read CSV, TSV, JSONL and Parquet files, exactly and with errors that name the line; without torch."""
 
 import csv
+import difflib
 import io
 import json
 from pathlib import Path
@@ -45,6 +46,29 @@ def read_table(
     return table
 
 
+def require_column(table: "pd.DataFrame", column: str, where: str, see: str = "") -> None:
+    """
+    Args:
+        where: what the table is called in the error.
+        see: the option that names the column.
+
+    Raises:
+        UserError: the table lacks it; says which it has, and what may be meant.
+    """
+    names = [str(name) for name in table.columns]
+    if column not in names:
+        nearest = difflib.get_close_matches(column, names, 1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else _other_delimiter(names)
+        parts = [f"{where} has no column {column!r}", f"it has {', '.join(names)}", hint, see and f"see {see}"]
+        raise UserError("; ".join(filter(None, parts)))
+
+
+def _other_delimiter(header: list[str]) -> str:
+    """What to try where a header was not split, though it holds what else stands between fields."""
+    found = [mark for mark in ";\t|," if mark in header[0]] if len(header) == 1 else []
+    return f"are its fields separated by {found[0]!r}? Then set delimiter" if found else ""
+
+
 def _decode(content: bytes, encoding: str, file: Path) -> str:
     try:
         return content.decode(encoding).removeprefix("\ufeff")  # byte order mark
@@ -72,7 +96,7 @@ def _parse_delimited(content: str, separator: str, quotes: bool, file: Path) -> 
             if row and len(row) != len(header):
                 raise UserError(
                     f"{file}: line {reader.line_num} has {len(row)} fields, the header {len(header)}; "
-                    "quote fields that hold a delimiter, or set delimiter or quotes"
+                    + (_other_delimiter(header) or "quote fields that hold a delimiter, or set delimiter or quotes")
                 )
             if row:  # else a blank line
                 rows.append(row)

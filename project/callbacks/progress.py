@@ -6,6 +6,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar, TQDMProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import convert_inf
 
 
 class PlainProgress(ProgressBar):
@@ -50,6 +51,17 @@ class PlainProgress(ProgressBar):
             self._line(trainer, pl_module, self.total_train_batches)  # type: ignore[arg-type]
 
 
+class LiveProgress(TQDMProgressBar):
+    """Lightning's bar, counting epochs from 1 as everything else that is printed does."""
+
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
+        if self._leave:
+            self.train_progress_bar = self.init_train_tqdm()
+        self.train_progress_bar.reset(convert_inf(self.total_train_batches))
+        self.train_progress_bar.initial = 0
+        self.train_progress_bar.set_description(f"Epoch {trainer.current_epoch + 1}")
+
+
 def Progress() -> ProgressBar:
     """The bar that suits standard error: live in a terminal, plain lines elsewhere."""
-    return TQDMProgressBar() if sys.stderr.isatty() else PlainProgress()
+    return LiveProgress() if sys.stderr.isatty() else PlainProgress()

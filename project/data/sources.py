@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from project.errors import UserError
-from project.tables import read_table
+from project.tables import read_table, require_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,8 +211,7 @@ def select(table: "pd.DataFrame", text: str, label: str, where: str) -> "pd.Data
     import pandas as pd
 
     for column in (text, label):
-        if column not in table.columns:
-            raise UserError(f"{where} has no column {column!r}; it has {', '.join(map(str, table.columns))}")
+        require_column(table, column, where)
     missing = table.index[table[label].isna() | (table[label].astype(str).str.strip() == "")]
     if len(missing):
         more = f", nor have {len(missing) - 1} more" if len(missing) > 1 else ""

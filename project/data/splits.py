@@ -51,7 +51,7 @@ def deduplicate(tables: "dict[str, pd.DataFrame]") -> "dict[str, pd.DataFrame]":
         if name not in tables:
             continue
         table = tables[name]
-        key = table["text"].str.normalize("NFKC").str.lower().str.split().str.join(" ")
+        key = normalized(table["text"])
         repeated = key.isin(seen) | key.duplicated() if name == "train" else key.isin(seen)
         repeated &= key != ""
         if repeated.all():
@@ -59,6 +59,26 @@ def deduplicate(tables: "dict[str, pd.DataFrame]") -> "dict[str, pd.DataFrame]":
         seen.update(key)
         kept[name] = table[~repeated]
     return {name: kept[name] for name in tables}
+
+
+def normalized(texts: "pd.Series[str]") -> "pd.Series[str]":
+    """What two texts must share to be the same."""
+    return texts.str.normalize("NFKC").str.lower().str.split().str.join(" ")
+
+
+def contradictions(tables: "dict[str, pd.DataFrame]") -> str | None:
+    """What to say of texts that stand more than once with different labels; None where there are none."""
+    import pandas as pd
+
+    rows = pd.concat([table.assign(key=normalized(table["text"]), split=name) for name, table in tables.items()])
+    rows = rows[rows["key"] != ""].drop_duplicates(["key", "label"])
+    rows = rows[rows["key"].duplicated(keep=False)]
+    if rows.empty:
+        return None
+    first = rows[rows["key"] == rows["key"].iloc[0]].head(2)
+    places = zip(first["split"], first.index, first["label"], strict=True)
+    example = ", ".join(f"{split} row {row} {label!r}" for split, row, label in places)
+    return f"{rows['key'].nunique():,} texts stand with more than one label, such as {example}"
 
 
 def split(table: "pd.DataFrame", shares: dict[str, float], seed: int) -> "dict[str, pd.DataFrame]":

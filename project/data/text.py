@@ -27,7 +27,7 @@ from project.data.batching import (
     processes,
 )
 from project.data.sources import SPLITS, Source
-from project.data.splits import make_splits
+from project.data.splits import contradictions, make_splits
 from project.data.store import TokenDataset, encode, write
 from project.data.tokenizer import load_tokenizer, train_tokenizer, unknown_id
 from project.errors import UserError
@@ -172,7 +172,10 @@ class TextClassificationData(LightningDataModule):
     def _prepare(self, folder: Path) -> None:
         """Write everything beside its place and move it there whole."""
         log.info("preparing the data once, in %s", folder)
-        tables, dropped = make_splits(self.source.read(), self.shares, self.split_seed)
+        given = self.source.read()
+        tables, dropped = make_splits(given, self.shares, self.split_seed)
+        if message := contradictions(given):
+            log.warning("%s; of repeated texts the first stays in training", message)
         labels, classes = number_labels(tables, self._given_labels)
         tokenizer = self._given_tokenizer or train_tokenizer(tables["train"]["text"], self._vocab_size, self._add_cls)
         part = Path(tempfile.mkdtemp(dir=self.cache_dir, prefix="partial-"))

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from project.data.splits import deduplicate, evenly, make_splits, split
+from project.data.splits import contradictions, deduplicate, evenly, make_splits, split
 from project.errors import UserError
 
 SHARES = {"val": 0.1, "test": 0.1}
@@ -60,6 +60,16 @@ def test_texts_that_differ_in_case_space_and_unicode_form_only_are_the_same() ->
     assert kept["text"].tolist() == ["A  cat", "caf\u00e9", "dog", "", ""]
     assert kept["label"].tolist() == ["x", "x", "x", "y", "x"]
     assert kept.index.tolist() == [1, 3, 5, 6, 7]
+
+
+def test_texts_with_more_than_one_label_are_counted_and_shown() -> None:
+    train = table(["A cat", "a  cat", "dog", "", "", "cow", "cow", "dog"], list("xyxxyxxx"))
+    assert contradictions({"train": train}) == (
+        "1 texts stand with more than one label, such as train row 1 'x', train row 2 'y'"
+    )
+    with_test = contradictions({"train": train, "test": table(["DOG"], ["z"])})
+    assert with_test is not None and with_test.startswith("2 texts stand")
+    assert contradictions({"train": train.drop(2)}) is None
 
 
 def test_given_test_stays_whole_and_the_others_give_way() -> None:
