@@ -129,13 +129,18 @@ class ProjectCLI(LightningCLI):
         return trainer
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
+        if config.get("accumulate_grad_batches", 1) < 1:
+            raise UserError(f"trainer.accumulate_grad_batches {config['accumulate_grad_batches']} must be 1 at least")
         if config.get("enable_checkpointing") is False:
             callbacks = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
         if self.subcommand == "fit" and config.get("logger") in (False, []):
             for callback in [c for c in config.get("callbacks") or () if isinstance(c, LearningRateMonitor)]:
                 log.info("LearningRateMonitor is left out: there is no logger that it could write to")
                 config["callbacks"].remove(callback)
-        return super()._instantiate_trainer(config, callbacks)
+        try:
+            return super()._instantiate_trainer(config, callbacks)
+        except RuntimeError as error:  # Lightning's for an environment that does not fit, such as SLURM's
+            raise UserError(str(error)) from error
 
     def _run_subcommand(self, subcommand: str) -> None:
         try:
@@ -146,7 +151,10 @@ class ProjectCLI(LightningCLI):
 
     def before_fit(self) -> None:
         config = self.config[self.subcommand]
-        if config.weights and not config.ckpt_path:  # a run that goes on has left them behind
+        if config.ckpt_path:  # the weights of a run that goes on are its own
+            if Path(config.ckpt_path).is_file() and self.model.state_dict():  # refused before its folder is touched
+                self.model.on_load_checkpoint(read_checkpoint(Path(config.ckpt_path)))
+        elif config.weights:
             path = Path(config.weights)
             checkpoint = read_checkpoint(path if is_checkpoint(path) else Run.open(path).checkpoint())
             self.model.on_load_checkpoint(checkpoint)

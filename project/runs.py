@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -93,9 +94,13 @@ class Run:
         """Remove the folder of a run that failed before its first value was logged or checkpoint written."""
         if not (self.folder / "metrics.csv").exists() and not self.checkpoints.exists():
             shutil.rmtree(self.folder, ignore_errors=True)
-            for link in self.folder.parent.glob("wandb/*"):
+            links = self.folder.parent / "wandb"
+            for link in links.glob("*"):
                 if not link.exists():
                     link.unlink()
+            for folder in (links, self.folder.parent):
+                with suppress(OSError):  # others are in it
+                    folder.rmdir()
             os.environ.pop(ENVIRONMENT_VARIABLE, None)
 
     @property
@@ -116,7 +121,10 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        config: dict[str, Any] = yaml.safe_load(self.config_file.read_text())
+        try:
+            config: dict[str, Any] = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.config_file} is no YAML: {' '.join(str(error).split())}") from error
         return config
 
     def checkpoint(self, name: str = "best") -> Path:
