@@ -15,6 +15,7 @@ VERBS = {
     "predict": ("project.predict", "label texts from a file or standard input"),
     "export": ("project.export.command", "make a verified bundle: TorchScript, ONNX, .pt2, in float32 and int8"),
     "sweep": ("project.sweep.command", "search for hyperparameters, as `wandb sweep` does, without an account"),
+    "compare": ("project.compare.command", "what differs between runs, scores over seeds, curves on one page"),
 }
 
 HELP = f"""usage: python -m project VERB [options]
