@@ -33,6 +33,7 @@ from project.cpu import use_cpu_well
 from project.checkpoint_io import read_checkpoint
 from project.errors import UserError
 from project.first_failure import give_way_to_first_failure
+from project.model_card import write_model_card
 from project.parser import Parser, explain
 from project.runs import Run, is_checkpoint
 
@@ -173,6 +174,7 @@ class ProjectCLI(LightningCLI):
             scores[best.monitor] = best.best_model_score.item()
         if self.trainer.is_global_zero:
             run.write_json("metrics.json", scores)
+            write_model_card(run)
             log.info(f"trained in {seconds:.0f} s, run: {run.folder}")
 
     def after_validate(self) -> None:

@@ -39,10 +39,12 @@ def main(arguments: Sequence[str]) -> None:
     from project.cli import quiet
     from project.export.bundle import export
     from project.export.table import format_table, table
+    from project.model_card import write_model_card
 
     quiet()
     warnings.filterwarnings("ignore", module="lightning")
     manifest = export(run, checkpoint, options.artifacts, options.max_drop)
+    write_model_card(run)
     print(format_table(*table(manifest)))
     print(f"bundle: {run.folder / 'export'}")
     if manifest["failed"]:
