@@ -8,6 +8,7 @@ checkpoints/      best.ckpt, last.ckpt, and while it trains previous.ckpt, the o
 metrics.csv       every logged value
 metrics.json      the final scores
 training.json     what training took: time, steps, parameters, memory
+README.md         the model card, with confusion.png
 wandb/  export/
 """
 
