@@ -43,11 +43,16 @@ class Run:
 
     @classmethod
     def create(cls, name: str, root: Path = Path("runs")) -> "Run":
-        """Make a new folder. Its id is a time and a random part, so that two started at once do not meet."""
+        """Make a new folder. Its id is a time and a random part, so that two started at once do not meet.
+
+        In a sweep of W&B it is the id that W&B has given the run.
+        """
+        id = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
         while True:
-            folder = root / name / f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+            folder = root / name / (id or f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
             if not folder.exists():
                 return cls.begin(folder)
+            id = None
 
     @classmethod
     def begin(cls, folder: Path) -> "Run":
@@ -216,15 +221,6 @@ def import_class(class_path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint, by its checksums; None if nothing is."""
-    if path.is_dir():
-        from project.sharded_checkpoint import damage_of_parts
-
-        return damage_of_parts(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
 def is_checkpoint(path: Path) -> bool:
     """Whether there is a file, or a folder to which several processes wrote their parts."""
     return path.is_file() or (path / "meta.pt").is_file()
@@ -237,6 +233,15 @@ def remove(checkpoint: Path) -> None:
         checkpoint.unlink(missing_ok=True)
 
 
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint, by its checksums; None if nothing is."""
+    if path.is_dir():
+        from project.sharded_checkpoint import damage_of_parts
+
+        return damage_of_parts(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
     except (OSError, zipfile.BadZipFile, EOFError) as error:
         return str(error)
     return f"{bad} has a wrong checksum" if bad else None
