@@ -14,6 +14,7 @@ VERBS = {
     "test": ("project.cli", "score a run's checkpoint on the test split"),
     "predict": ("project.predict", "label texts from a file or standard input"),
     "export": ("project.export.command", "make a verified bundle: TorchScript, ONNX, .pt2, in float32 and int8"),
+    "check": ("project.diagnose.command", "why does my model not learn? Examine a configuration before training it"),
     "sweep": ("project.sweep.command", "search for hyperparameters, as `wandb sweep` does, without an account"),
     "compare": ("project.compare.command", "what differs between runs, scores over seeds, curves on one page"),
 }

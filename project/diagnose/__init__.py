@@ -22,7 +22,10 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule
 
-from project.diagnose import data, learning, numbers, rates, start  # noqa: F401  # the order in which they run
+# isort: off
+from project.diagnose import data, start, learning, numbers, rates  # noqa: F401  # in the order in which they run
+
+# isort: on
 from project.diagnose.registry import CHECKS
 from project.diagnose.result import Result
 from project.diagnose.subject import Subject, undisturbed

@@ -130,7 +130,8 @@ class Padding:
     """
 
     def __init__(self, batches: Sequence[Any]) -> None:
-        self.source, self.value = "", None
+        self.source = ""
+        self.value: int | None = None
         by_mask = [lengths for batch in batches if (lengths := mask_lengths(batch)) is not None]
         if by_mask and any(mask_shows_padding(batch) for batch in batches):
             self.source = "mask"

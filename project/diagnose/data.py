@@ -6,7 +6,6 @@ import time
 from itertools import islice
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -154,7 +153,7 @@ def unknown_tokens(subject: Subject) -> Result | None:
 def decoded_batch(subject: Subject) -> Result | None:
     """A first batch as a person would read it."""
     batch = subject.train_batches[0]
-    values: dict[str, Any] = {"tensors": {path: describe(t) for path, t in tensors(batch).items()}}
+    values: dict[str, Any] = {"tensors": {path: describe(path, t) for path, t in tensors(batch).items()}}
     found = tensors(batch)
     bad = [path for path, t in found.items() if t.is_floating_point() and not t.isfinite().all()]
     if bad:
@@ -193,10 +192,10 @@ def decoded_batch(subject: Subject) -> Result | None:
     return Result("decoded-batch", "pass", seen, values=values)
 
 
-def describe(tensor: Tensor) -> str:
+def describe(path: str, tensor: Tensor) -> str:
     kind = str(tensor.dtype).removeprefix("torch.")
-    bounds = f" in [{tensor.min().item():.4g}, {tensor.max().item():.4g}]" if tensor.numel() else ""
-    return f"{name} {kind} {tuple(tensor.shape)}{bounds}" if (name := "") else f"{tuple(tensor.shape)} {kind}{bounds}"
+    bounds = f" from {tensor.min().item():.4g} to {tensor.max().item():.4g}" if tensor.numel() else ""
+    return f"{path} {tuple(tensor.shape)} {kind}{bounds}"
 
 
 @check("same-batch-twice")
@@ -208,7 +207,7 @@ def same_batch_twice(subject: Subject) -> Result | None:
         if loader is not None:
             values[split] = reads_differ(loader)
     for split, path in values.items():
-        is_label = path is not None and path == find_labels(next(subject.batches(split), None))
+        is_label = path is not None and path == find_labels(next(subject.batches(split)))
         if path is not None and (split != "train" or is_label):
             return Result(
                 "same-batch-twice",
@@ -230,12 +229,12 @@ def same_batch_twice(subject: Subject) -> Result | None:
 
 def reads_differ(loader: Any) -> str | None:
     """Path of what differs when the first rows are read twice; None if nothing does."""
-    dataset = getattr(loader, "dataset", None)
+    dataset: Any = getattr(loader, "dataset", None)
     if not isinstance(loader, DataLoader) or isinstance(dataset, IterableDataset):
         first, second = (list(islice(iter(loader), 2)) for _ in range(2))
         return same(first, second)
     source = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    index = next(iter(source))  # a row, or the rows of a batch
+    index: Any = next(iter(source))  # a row, or the rows of a batch
     rows = index if isinstance(index, list) and loader.batch_sampler is not None else [index]
     for row in rows[:8]:
         if path := same(dataset[row], dataset[row]):
@@ -299,6 +298,3 @@ def measure(loader: Any, subject: Subject, seconds: float = 1.0) -> float:
         if time.perf_counter() - begin > seconds:
             break
     return count / (time.perf_counter() - begin)
-
-
-__all__ = ["torch"]

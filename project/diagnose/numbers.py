@@ -32,10 +32,10 @@ def activations(subject: Subject) -> Result:
     spread = {name: numbers["std"] for name, numbers in layers.items() if numbers["std"] > 0}
     if not spread:
         return Result("activations", "failure", "every layer's output is constant", "look at the inputs", values)
-    first, last = list(spread)[0], list(spread)[-1]
+    stds = list(spread.values())
     largest, smallest = max(spread, key=spread.__getitem__), min(spread, key=spread.__getitem__)
     seen = f"std from {spread[smallest]:.2g} ({smallest}) to {spread[largest]:.2g} ({largest})"
-    ratio = spread[last] / spread[first]
+    ratio = stds[-1] / stds[0]
     if ratio > 1e4 or spread[largest] > 1e4:
         advice = "initialise with variance 1 / fan-in (xavier_init), and normalise between layers"
         return Result("activations", "failure", f"activations explode: {seen}", advice, values)

@@ -1,8 +1,8 @@
 """Checks of rates and sizes: schedule, learning rate, batch size, memory."""
 
+import gc
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +14,6 @@ from lightning.pytorch.tuner import lr_finder
 from lightning.pytorch.tuner.tuning import Tuner
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
-from tqdm import tqdm
 
 from project.diagnose.batches import batch_size, take, tensors
 from project.diagnose.registry import check
@@ -22,7 +21,8 @@ from project.diagnose.result import Result
 from project.diagnose.subject import Inside, Subject, peak_rate, without_noise
 
 MOST_STEPS = 20_000  # of a schedule that is played through
-SKIPPED = 10  # first steps of a range test, as in Lightning's suggestion: their smoothed loss has yet to settle
+TESTED = 80  # rates of the range test
+CYCLE = 4  # batches of the range test, over and over
 GB = 1e9
 
 
@@ -88,77 +88,83 @@ def learning_rate(subject: Subject) -> Result | None:
     model = without_noise(subject.model())
     if not model.automatic_optimization:
         return None
-    trainer, data = subject.trainer(plugins=[_InMemory()]), subject.feed([*subject.steps, *subject.steps])
-    with mock.patch.object(lr_finder, "tqdm", partial(tqdm, disable=True)):
-        finder = Tuner(trainer).lr_find(
-            model, datamodule=data, min_lr=1e-6, max_lr=1.0, num_training=80, update_attr=False
+    batches = [subject.chunks[i % min(CYCLE, len(subject.chunks))] for i in range(TESTED)]
+    with mock.patch.object(lr_finder, "tqdm", mock.MagicMock()):  # no bar
+        finder = Tuner(subject.trainer(plugins=[_InMemory()])).lr_find(
+            model, datamodule=subject.feed(batches), min_lr=1e-6, max_lr=1.0, num_training=TESTED, update_attr=False
         )
     assert finder is not None
-    rates, losses = finder.results["lr"], finder.results["loss"]
-    suggestion = finder.suggestion()
+    rates, losses = finder.results["lr"], moving_mean(unsmoothed(finder.results["loss"]))
     rate = subject.inside(subject.steps[0], configured_rate)
-    values = {"rates": rates, "losses": losses, "suggestion": suggestion, "configured": rate}
-    if suggestion is None:
-        return Result("learning-rate", "warning", "the range test ended before it could tell", "see overfit", values)
-    best = rates[losses.index(min(losses[SKIPPED:]), SKIPPED)]
-    seen = f"configured {rate:.2g}; the loss falls fastest at {suggestion:.2g}, is lowest at {best:.2g}"
-    if rate > 10 * best:
-        return Result("learning-rate", "warning", seen, f"try {suggestion:.1g}", values)
-    if rate < suggestion / 100:
-        return Result(
-            "learning-rate", "warning", seen, f"try {suggestion:.1g}: training may be slow for nothing", values
-        )
+    lowest = rates[losses.index(min(losses))]
+    values = {
+        "rates": rates,
+        "losses": losses,
+        "suggestion": lowest / 10,
+        "lowest": lowest,
+        "lightning": finder.suggestion(),
+        "configured": rate,
+    }
+    seen = f"configured {rate:.2g}; in a range test the loss is lowest at {lowest:.1g}, a tenth of that is a start"
+    if rate > 3 * lowest or rate < lowest / 1000:
+        return Result("learning-rate", "warning", seen, f"try {lowest / 10:.1g}", values)
     return Result("learning-rate", "pass", seen, values=values)
 
 
+def unsmoothed(losses: list[float], beta: float = 0.98) -> list[float]:
+    """The losses that Lightning's finder averaged, whose average lags behind by half of a short test."""
+    means = [loss * (1 - beta ** (i + 2)) for i, loss in enumerate(losses)]
+    return [(mean - beta * last) / (1 - beta) for mean, last in zip(means, [0.0, *means], strict=False)]
+
+
+def moving_mean(losses: list[float], width: int = CYCLE) -> list[float]:
+    """Each with those before it: over whole cycles, so that it does not matter that some batches are harder."""
+    parts = [losses[max(0, i + 1 - width) : i + 1] for i in range(len(losses))]
+    return [sum(part) / len(part) for part in parts]
+
+
 class _Bytes(Callback):
-    """Memory of the second step: by then the optimizer has its state."""
+    """Memory of two steps: by the second the optimizer has its state, and the gradients of the first are there."""
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if batch_idx != 1:
-            return
-        parameters = list(pl_module.parameters())
-        state = [t for o in trainer.optimizers for s in o.state.values() for t in s.values() if isinstance(t, Tensor)]
-        self.bytes = {
-            "parameters": size(parameters) + size(list(pl_module.buffers())),
-            "gradients": size([p for p in parameters if p.requires_grad]),
-            "optimizer state": size(state),
-        }
-        own = {p.untyped_storage().data_ptr() for p in parameters}
-        self._saved: dict[int, int] = {}
-
-        def pack(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in own:
-                self._saved[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-        self._hooks.__enter__()
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.bytes = {"parameters": size([*pl_module.parameters(), *pl_module.buffers()])}
         self._cuda = pl_module.device.type == "cuda"
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
         else:
-            pl_module.zero_grad()
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
             self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-            self._profile.__enter__()
+            self._profile.__enter__()  # type: ignore[no-untyped-call]
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        own = {parameter.untyped_storage().data_ptr() for parameter in pl_module.parameters()}
+        saved: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                saved[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        self._saved = saved
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+        self._hooks.__enter__()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if batch_idx != 1:
-            return
         self._hooks.__exit__()
+        if batch_idx == 0:
+            return
+        state = [t for o in trainer.optimizers for s in o.state.values() for t in s.values() if isinstance(t, Tensor)]
+        self.bytes["gradients"] = size([p for p in pl_module.parameters() if p.requires_grad])
+        self.bytes["optimizer state"] = size(state)
         self.bytes["activations"] = sum(self._saved.values())
         if self._cuda:
             self.peak = torch.cuda.max_memory_allocated()
-            return
-        self._profile.__exit__(None, None, None)
-        # Gradients were cleared, since the profiler cannot tell how much is freed that it did not see come; in a real
-        # run those of the last step are there until the forward pass has ended.
-        held = self.bytes["gradients"] + self.bytes["activations"]
-        self.peak = self.bytes["parameters"] + self.bytes["optimizer state"] + max(highest(self._profile), held)
+        else:
+            self._profile.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self.peak = self.bytes["parameters"] + highest(self._profile)
 
 
 def size(found: Sequence[Tensor]) -> int:
@@ -181,6 +187,7 @@ def largest(subject: Subject) -> Any:
 
 
 def measure(subject: Subject, batch: Any) -> _Bytes:
+    gc.collect()  # what earlier checks left is not freed in between
     counter = _Bytes()
     subject.fit([batch, batch], counter, model=subject.model())
     return counter
@@ -197,9 +204,9 @@ def memory(subject: Subject) -> Result:
     limit = memory_limit(subject)
     values = {"peak": measured.peak, "bytes": shares, "limit": limit}
     parts = ", ".join(f"{name} {value / total:.0%}" for name, value in shares.items() if value > 0.005 * total)
-    seen = f"{subject.count(batch):,} {subject.unit} take {measured.peak / GB:.2f} GB at the peak: {parts}"
+    seen = f"{subject.count(batch):,} {subject.unit} take {measured.peak / GB:.2g} GB at the peak: {parts}"
     if measured.peak > limit:
-        advice = f"make batches smaller, with trainer.accumulate_grad_batches as many times more: {limit / GB:.1f} GB are free"
+        advice = f"{limit / GB:.1f} GB are free: make batches smaller, and raise trainer.accumulate_grad_batches"
         return Result("memory", "failure", seen, advice, values)
     return Result("memory", "pass", seen, values=values)
 
@@ -214,7 +221,9 @@ def largest_batch_size(subject: Subject) -> Result:
     growth = max(1, two - one)
     fits = 1 + 0.9 * (limit - one) / growth  # a tenth is left for what fragments
     values = {"peaks": {str(count): one, str(2 * count): two}, "limit": limit, "fits": fits * count}
-    seen = f"{count:,} {subject.unit} a batch take {one / GB:.2f} GB; {limit / GB:.1f} GB hold {max(0.0, fits):,.1f} times as many"
+    seen = (
+        f"{count:,} {subject.unit} a batch take {one / GB:.2f} GB; {limit / GB:.1f} GB hold {max(0.0, fits):,.1f} times"
+    )
     if fits < 1:
         return Result("batch-size", "failure", seen, "make batches smaller, or raise --memory_limit", values)
     return Result("batch-size", "pass", seen, values=values)

@@ -8,7 +8,17 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from project.diagnose.batches import batch_size, cut, find_labels, is_integer, replace, take, tensors, token_ids
+from project.diagnose.batches import (
+    batch_size,
+    cut,
+    find_labels,
+    is_integer,
+    replace,
+    sequences,
+    take,
+    tensors,
+    token_ids,
+)
 from project.diagnose.registry import check
 from project.diagnose.result import Result
 from project.diagnose.subject import Inside, Rate, Subject, without_noise
@@ -46,7 +56,7 @@ def initial_loss(subject: Subject) -> Result:
 
 
 def count_logits(inside: Inside) -> int:
-    """Classes that the last output tells apart, 2 of a single logit for labels 0 and 1; zero if labels are no classes."""
+    """Classes that the last output tells apart, 2 of a single logit for labels 0 and 1; zero if they are no classes."""
     labels = tensors(inside.batch).get(find_labels(inside.batch) or "")
     if labels is None or labels.numel() == 0:
         return 0
@@ -240,9 +250,7 @@ def batch_independence(subject: Subject) -> Result | None:
         "batch-independence",
         found,
         "the other examples of its batch",
-        (
-            "look there for a view or transpose that mixes dimensions, a mean over dimension 0, batch_first, or batch norm"
-        ),
+        ("look there for a view or transpose that mixes dimensions, a mean over dimension 0, or a wrong batch_first"),
     )
 
 
@@ -303,16 +311,12 @@ def padding_independence(subject: Subject) -> Result | None:
         "padding-independence",
         found,
         f"its padding ({most} tokens)",
-        (
-            "mask padding where tokens meet (attention, pooling, loss), with the mask's polarity and the padding's id right"
-        ),
+        ("mask padding where tokens meet (attention, pooling, loss); see the mask's polarity and the padding's id"),
     )
     return result
 
 
 def cut_width(batch: Any) -> int:
-    from project.diagnose.batches import sequences
-
     return max((t.size(1) for t in sequences(batch).values()), default=0)
 
 

@@ -216,6 +216,9 @@ class Subject:
         model = without_noise(self.model()) if model is None else model
         losses = Losses()
         self.trainer(losses, *callbacks, **options).fit(model, datamodule=self.feed(batches))
+        # Hooks that build or load weights are through: the same model may be given again.
+        model.setup = lambda stage=None: None  # type: ignore[method-assign, misc]
+        model.on_fit_start = lambda: None  # type: ignore[method-assign]
         losses.model = model
         return losses
 
@@ -223,7 +226,7 @@ class Subject:
         """The data module with its hooks, but these batches for training, if any are given."""
         data = copy.copy(self.data)
         data.prepare_data = lambda: None  # type: ignore[method-assign]
-        data.setup = lambda stage=None: None  # type: ignore[method-assign]
+        data.setup = lambda stage=None: None  # type: ignore[method-assign, misc]
         if batches is not None:
             data.train_dataloader = lambda: Batches(batches)  # type: ignore[method-assign]
         return data
@@ -249,9 +252,9 @@ class Inside:
 
     def __init__(self, trainer: Trainer, model: LightningModule, batch: Any) -> None:
         self.trainer, self.model, self.batch = trainer, model, batch
-        self._logged: dict[str, Tensor] = {}
-        model.log = self._log  # type: ignore[method-assign]
-        model.log_dict = lambda values, **_: self._logged.update(values)  # type: ignore[method-assign, assignment]
+        self._logged: dict[str, Any] = {}
+        model.log = self._log  # type: ignore[assignment]
+        model.log_dict = lambda values, **_: self._logged.update(values)  # type: ignore[method-assign]
         if not model.automatic_optimization:  # look at the step, do not take it
             optimizers = [mock.MagicMock() for _ in trainer.optimizers]
             model.optimizers = lambda *_, **__: optimizers if len(optimizers) > 1 else optimizers[0]  # type: ignore
@@ -270,11 +273,11 @@ class Inside:
             return function(*arguments)
 
     def outputs(self, batch: Any, name: str = "training_step", seed: int = 0) -> list[tuple[str, Tensor]]:
-        """Names and outputs of all modules, in the order in which they finish; then scalars that the step gives or logs."""
+        """Names and outputs of all modules, in the order in which they finish; then scalars that the step logs."""
         from torchmetrics import Metric
 
         found: list[tuple[str, Tensor]] = []
-        self._logged: dict[str, Tensor] = {}
+        self._logged = {}
         metrics = {id(part) for m in self.model.modules() if isinstance(m, Metric) for part in m.modules()}
 
         def hook(name: str) -> Any:

@@ -1,5 +1,7 @@
 """Masked language modelling: hide some tokens of a text and predict them from the rest (Devlin et al., BERT, 2019)."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from lightning.pytorch.cli import OptimizerCallable
@@ -58,6 +60,7 @@ class MaskedLanguageModeling(Task):
             raise ValueError(f"mask_share must lie between 0 and 1, got {mask_share}")
         if not (mask_id < vocab_size and num_special < vocab_size):
             raise ValueError(f"mask_id {mask_id} and num_special {num_special} must be below vocab_size {vocab_size}")
+        self.expected_initial_loss = math.log(vocab_size)  # of a guess; `python -m project check` compares
         self.vocab_size, self.mask_share = vocab_size, mask_share
         self.mask_id, self.num_special, self.mask_seed = mask_id, num_special, mask_seed
         self.network = MaskedLanguageModel(encoder, vocab_size, embedding_dropout)
