@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from project.nn.attention import MultiHeadAttention
 from project.nn.dropout import Dropout
@@ -62,6 +63,8 @@ class Encoder(nn.Module):
         norm_first: norms before attention and feed-forward (pre-norm) instead of after (the reference's post-norm).
         position: how tokens know their place; "none" makes a bag of tokens.
         max_length: most tokens in a sequence.
+        activation_checkpointing: in training, keep of each layer its input alone, and run it again in the backward
+            pass: the same gradients for a third more time and a fraction of the memory.
     """
 
     def __init__(
@@ -75,9 +78,11 @@ class Encoder(nn.Module):
         norm_first: bool = True,
         position: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal",
         max_length: int = 512,
+        activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
         self.d_model = d_model
+        self.activation_checkpointing = activation_checkpointing
         self.max_length = max_length
         rotary: RotaryPosition | None = None
         self.position: nn.Module = nn.Identity()
@@ -101,7 +106,10 @@ class Encoder(nn.Module):
         check_length(x_BTD.size(1), self.max_length)
         x_BTD = self.position(to_residual_precision(x_BTD))
         for layer in self.layers:
-            x_BTD = layer(x_BTD, padding_mask_BT)
+            if torch.jit.is_scripting() or not (self.activation_checkpointing and self.training):  # type: ignore[attr-defined]
+                x_BTD = layer(x_BTD, padding_mask_BT)
+            else:
+                x_BTD = checkpoint(layer, x_BTD, padding_mask_BT, use_reentrant=False)
         return self.norm(x_BTD)
 
 

@@ -144,6 +144,36 @@ def test_residual_stream_is_bfloat16_under_autocast_and_close_to_float32(norm_fi
     assert between[-1] == torch.float32
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_activation_checkpointing_keeps_less_and_changes_no_gradient(precision: torch.dtype) -> None:
+    x, mask = torch.randn(B, T, D), padding_mask(T, 2, 4)
+    kept, gradients, states = [], [], []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        encoder = Encoder(D, 3, H, dropout=0.3, activation_checkpointing=checkpointing)
+        sizes: list[int] = []
+        with (
+            torch.autograd.graph.saved_tensors_hooks(lambda t, s=sizes: s.append(t.numel()) or t, lambda t: t),  # type: ignore[func-returns-value]
+            torch.autocast("cpu", precision, enabled=precision != torch.float32),
+        ):
+            out = encoder(x, mask)
+        kept.append(sum(sizes))
+        gradients.append(torch.autograd.grad(out.float().square().sum(), list(encoder.parameters())))
+        states.append(torch.get_rng_state())
+    assert kept[1] < 0.2 * kept[0]
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+    assert torch.equal(*states)
+
+
+def test_activation_checkpointing_leaves_no_trace_in_a_script_or_a_graph() -> None:
+    encoder = Encoder(D, 2, H, dropout=0.0, activation_checkpointing=True)
+    x, mask = torch.randn(B, T, D), padding_mask(T, 2, 4)
+    torch.testing.assert_close(torch.jit.script(encoder)(x, mask), encoder(x, mask))
+    encoder.eval()
+    graph = torch.export.export(encoder, (x, mask))
+    torch.testing.assert_close(graph.module()(x, mask), encoder(x, mask))
+
+
 def test_wrong_choices_are_named() -> None:
     with pytest.raises(ValueError, match=r"activation must be one of gelu, relu, swiglu, got 'tanh'$"):
         Encoder(D, 1, H, activation="tanh")
