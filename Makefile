@@ -7,7 +7,7 @@ BIN := .venv/bin
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,dev,export,notebooks]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,dev,export,notebooks,sweep,dashboard]'
 	touch $@
 
 fit: .venv/installed

@@ -24,18 +24,20 @@ from project.callbacks import (
     MonitorCheck,
     NanGuard,
     Progress,
+    Pruning,
     Resume,
     RunRecord,
     TestReport,
     UnusedParameters,
 )
-from project.cpu import use_cpu_well
 from project.checkpoint_io import read_checkpoint
+from project.cpu import use_cpu_well
 from project.errors import UserError
 from project.first_failure import give_way_to_first_failure
 from project.model_card import write_model_card
 from project.parser import Parser, explain
 from project.runs import Run, is_checkpoint
+from project.sweep.trial import Trial
 
 log = logging.getLogger("project")
 
@@ -84,8 +86,9 @@ class ProjectCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         files = read_configs(args)
         self.config = parser.parse_args(args)
-        for line in overridden(files, self.config[self.config.subcommand].as_dict()):
-            log.info(line)
+        if Trial.current() is None:  # whose sweep has said what is its own
+            for line in overridden(files, self.config[self.config.subcommand].as_dict()):
+                log.info(line)
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint's hyperparameters beat what was typed."""
@@ -121,10 +124,10 @@ class ProjectCLI(LightningCLI):
             raise UserError(
                 f"{type(strategy).__name__} would write checkpoints in pieces that may be left half written: give it "
                 + ("state_dict_type full" if sharded else "save_distributed_checkpoint false")
+                + ", or take project.strategies.ModelParallel"
             )
         run = Run.current()
         for callback in trainer.checkpoint_callbacks:
-                + ", or take project.strategies.ModelParallel"
             if run is not None and isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(run.checkpoints)
         return trainer
@@ -164,7 +167,8 @@ class ProjectCLI(LightningCLI):
     def after_fit(self) -> None:
         run = Run.current()
         best = next((c for c in self.trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)), None)
-        if run is None or best is None or not best.best_model_path:
+        pruned = any(isinstance(c, Pruning) and c.pruned for c in self.trainer.callbacks)  # type: ignore[attr-defined]
+        if run is None or best is None or not best.best_model_path or pruned:
             return
         # Asked for now, since a test takes the timer back to its checkpoint.
         seconds = max(c.time_elapsed("train") for c in self.trainer.callbacks if isinstance(c, Timer))  # type: ignore[attr-defined]
@@ -187,6 +191,20 @@ class ProjectCLI(LightningCLI):
         run = Run.current()
         if run is not None and self.trainer.is_global_zero:
             run.write_evaluation(str(self.subcommand), {k: v.item() for k, v in self.trainer.callback_metrics.items()})
+
+
+class Parsing(ProjectCLI):
+    """Ends when the command line is parsed: nothing is built, written or seeded."""
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        read_configs(args)
+        self.config = parser.parse_args(args)
+
+    def _set_seed(self) -> None: ...
+    def _add_instantiators(self) -> None: ...
+    def before_instantiate_classes(self) -> None: ...
+    def instantiate_classes(self) -> None: ...
+    def _run_subcommand(self, subcommand: str) -> None: ...
 
 
 def default_precision() -> str:
@@ -225,33 +243,7 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
     use_cpu_well()
     before = Run.current()
     try:
-        return ProjectCLI(
-            save_config_callback=RunRecord,
-            save_config_kwargs={"save_to_log_dir": False},
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            auto_configure_optimizers=False,
-            seed_everything_default=0,
-            parser_class=Parser,
-            parser_kwargs={"allow_abbrev": False},
-            trainer_defaults={
-                "callbacks": [
-                    Progress(),
-                    MonitorCheck(),
-                    NanGuard(),
-                    UnusedParameters(),
-                    EqualBatches(),
-                    Resume(),
-                    TestReport(),
-                    Timer(),
-                ],
-                "precision": default_precision(),
-                "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
-                "plugins": [{"class_path": "project.checkpoint_io.AtomicCheckpointIO"}],
-                "enable_model_summary": False,
-            },
-            args=[verb, *arguments_from_run(verb, options)],
-        )
+        return command_line(ProjectCLI, [verb, *arguments_from_run(verb, options)])
     except BaseException:
         finish_wandb()
         if before is None and (run := Run.current()) is not None:
@@ -259,6 +251,48 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
         raise
     finally:
         finish_wandb()
+
+
+def parse(arguments: Sequence[str]) -> dict[str, Any]:
+    """The whole configuration that a command line stands for.
+
+    Raises:
+        UserError: something in it does not exist or is of the wrong type.
+    """
+    config: dict[str, Any] = command_line(Parsing, arguments).config[arguments[0]].as_dict()
+    return config
+
+
+def command_line(cls: type[ProjectCLI], arguments: Sequence[str]) -> ProjectCLI:
+    trial = Trial.current()
+    return cls(
+        save_config_callback=RunRecord,
+        save_config_kwargs={"save_to_log_dir": False},
+        subclass_mode_model=True,
+        subclass_mode_data=True,
+        auto_configure_optimizers=False,
+        seed_everything_default=0,
+        parser_class=Parser,
+        parser_kwargs={"allow_abbrev": False},
+        trainer_defaults={
+            "callbacks": [
+                Progress(),
+                MonitorCheck(),
+                NanGuard(),
+                UnusedParameters(),
+                EqualBatches(),
+                Resume(),
+                TestReport(),
+                Timer(),
+                *([Pruning(trial)] if trial and trial.prunable else []),
+            ],
+            "precision": default_precision(),
+            "logger": [{"class_path": "project.loggers.MetricsCSV"}, {"class_path": "project.loggers.WandB"}],
+            "plugins": [{"class_path": "project.checkpoint_io.AtomicCheckpointIO"}],
+            "enable_model_summary": False,
+        },
+        args=list(arguments),
+    )
 
 
 def finish_wandb() -> None:

@@ -9,6 +9,7 @@ from project.callbacks.last_checkpoint import LastCheckpoint
 from project.callbacks.monitor_check import MonitorCheck
 from project.callbacks.nan_guard import NanGuard
 from project.callbacks.progress import Progress
+from project.callbacks.pruning import Pruning
 from project.callbacks.resume import Resume
 from project.callbacks.run_record import RunRecord
 from project.callbacks.skip_spikes import SkipSpikes
@@ -26,6 +27,7 @@ __all__ = [
     "MonitorCheck",
     "NanGuard",
     "Progress",
+    "Pruning",
     "Resume",
     "RunRecord",
     "SkipSpikes",

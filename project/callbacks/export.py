@@ -13,6 +13,7 @@ from project.export.artifacts import DEFAULT, check_names, one_line
 from project.export.process import environment
 from project.export.table import table
 from project.runs import Run
+from project.sweep.trial import in_sweep
 
 log = logging.getLogger("project")
 
@@ -42,6 +43,9 @@ class Export(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             log.info("export: skipped under fast_dev_run, which keeps no checkpoint")
+            return
+        if in_sweep():
+            log.info("export: skipped in a sweep; `python -m project export --run` makes it of the run you choose")
             return
         failure: str | None = None
         if trainer.is_global_zero:

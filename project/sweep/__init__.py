@@ -1,0 +1,1 @@
+"""Hyperparameter search with Optuna, on the search-space files of W&B's sweeps."""
