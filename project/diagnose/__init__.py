@@ -33,6 +33,8 @@ from project.errors import UserError
 
 __all__ = ["CHECKS", "Result", "diagnose"]
 
+HERE = str(Path(__file__).parent)
+
 
 def diagnose(
     model: LightningModule,
@@ -66,9 +68,10 @@ def diagnose(
             raise UserError(f"there is no check {name!r}; {hint}")
     subject = Subject(model, datamodule, trainer_options, memory_limit)
     results = []
+    crashes: dict[str, str] = {}  # cause: the check that met it first
     for name in chosen:
         with undisturbed():
-            result = run(name, subject)
+            result = run(name, subject, crashes)
         if result is not None:
             results.append(result)
             if report is not None:
@@ -76,14 +79,17 @@ def diagnose(
     return results
 
 
-def run(name: str, subject: Subject) -> Result | None:
-    """The result of one check; if it crashes, that is a failure."""
+def run(name: str, subject: Subject, crashes: dict[str, str]) -> Result | None:
+    """The result of one check; if it crashes, that is a failure, said in full once."""
     try:
         return CHECKS[name](subject)
     except Exception as error:
-        cause = " ".join(str(error).split())[:200]
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}:{frame.lineno}"
-        return Result(
-            name, "failure", f"crashed with {type(error).__name__} at {where}: {cause}", "make one training step work"
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if "site-packages" not in frame.filename and HERE not in frame.filename]
+        frame = (own or frames)[-1]
+        cause = (
+            f"{type(error).__name__}: {' '.join(str(error).split())[:200]} ({Path(frame.filename).name}:{frame.lineno})"
         )
+        first = crashes.setdefault(cause, name)
+        seen = f"crashed with {cause}" if first == name else f"crashed as {first} did"
+        return Result(name, "failure", seen, "mend this first: training would end in the same way")

@@ -29,9 +29,10 @@ def split_overlap(subject: Subject) -> Result | None:
     found = {pair: count for pair, count in shared.items() if count}
     if not found:
         return Result("split-overlap", "pass", f"no example is in two splits ({counts})", values=values)
+    smaller = min(split.examples for split in seen.values())
     return Result(
         "split-overlap",
-        "failure",
+        "failure" if max(found.values()) > 0.005 * smaller else "warning",
         f"examples in two splits: {', '.join(f'{count:,} in {pair}' for pair, count in found.items())} ({counts})",
         "remove repeated examples before splitting; scores on such splits measure memory",
         values,

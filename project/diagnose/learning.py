@@ -10,7 +10,8 @@ from torch import Tensor
 from project.diagnose.batches import batch_size, find_labels, is_integer, replace, take, tensors
 from project.diagnose.registry import check
 from project.diagnose.result import Result
-from project.diagnose.subject import Losses, Rate, Subject
+from project.diagnose.start import count_logits
+from project.diagnose.subject import Losses, Rate, Subject, configured_rate
 from project.diagnose.survey import class_labels, hash_rows
 
 ROWS = 16  # to memorise
@@ -33,37 +34,32 @@ def overfit(subject: Subject) -> Result:
     """A small batch is learned by heart, as a network with enough parameters can."""
     batch = memorable(subject)
     rows = batch_size(batch)
-    curves: dict[str, list[float]] = {}
-    for factor in (1.0, 10.0, 0.1):
-        first = subject.fit([batch], Rate(0.0)).values[0] if not curves else next(iter(curves.values()))[0]
-        enough = max(0.05, 0.1 * first)
-        losses = subject.fit([batch] * STEPS, Rate(factor, STEPS // 10), _Until(enough))
-        rate = max((group["peak_rate"] for o in losses.optimizers for group in o.param_groups), default=0.0)
-        curves[f"{rate * factor:.3g}"] = losses.values
-        if min(losses.values) <= enough:
+    first = subject.fit([batch], Rate(0.0)).values[0]
+    enough = max(0.05, 0.1 * first)
+    configured = subject.inside(batch, configured_rate)
+    curves: dict[float, list[float]] = {}
+    for rate in (None, 10 * configured, 0.1 * configured, 1e-3):  # first each parameter's own
+        if rate is not None and any(other / 2 <= rate <= 2 * other for other in curves):
+            continue
+        losses = subject.fit([batch] * STEPS, Rate(1.0, STEPS // 10, rate), _Until(enough)).values
+        curves[configured if rate is None else rate] = losses
+        if min(losses) <= enough:
             break
-    else:
-        factor = 0.0
-    values = {"curves": curves, "rows": rows, "enough": enough}
-    tried = list(curves)
-    ended = f"{curves[tried[0]][0]:.3f} to {min(curves[tried[0]]):.3f} in {len(curves[tried[0]])} steps"
-    if factor == 1.0:
+    values = {"curves": {f"{rate:.2g}": losses for rate, losses in curves.items()}, "rows": rows, "enough": enough}
+    losses, *others = curves.values()
+    ended = f"{losses[0]:.3f} to {min(losses):.3f} in {len(losses)} steps"
+    if min(losses) <= enough:
         return Result("overfit", "pass", f"{rows} examples learned by heart: loss {ended}", values=values)
-    if factor:
-        return Result(
-            "overfit",
-            "failure",
-            f"{rows} examples are not learned by heart at rate {tried[0]} (loss {ended}), but at rate {tried[-1]}",
-            f"set the learning rate to about {tried[-1]}",
-            values,
-        )
-    return Result(
-        "overfit",
-        "failure",
-        f"{rows} examples cannot be learned by heart: loss {ended}, nor at rates {' and '.join(tried[1:])}",
-        "look for a softmax before the loss, a wrong loss, missing gradients, zero_grad, or inputs without the answer",
-        values,
+    *_, last = tried = list(curves)
+    if others and min(others[-1]) <= enough:
+        seen = f"{rows} examples are not learned by heart at rate {configured:.2g} (loss {ended}), but at {last:.2g}"
+        return Result("overfit", "failure", seen, f"set the learning rate to about {last:.2g}", values)
+    seen = f"{rows} examples cannot be learned by heart: loss {ended} at rate {configured:.2g}, nor at "
+    seen += ", ".join(f"{rate:.2g}" for rate in tried[1:])
+    advice = (
+        "look for a softmax before the loss, a wrong loss, missing gradients, zero_grad, or inputs without the answer"
     )
+    return Result("overfit", "failure", seen, advice, values)
 
 
 def memorable(subject: Subject) -> Any:
@@ -83,6 +79,10 @@ def shuffled_labels(subject: Subject) -> Result | None:
     values: dict[str, Any] = {"right": right.losses, "before": right.before, "after": right.after}
     falls = right.after < 0.97 * right.before
     if path is None or not uses(subject, path):
+        classes = subject.surveyed["train"].labels
+        if path is not None and classes and subject.inside(subject.steps[0], count_logits) == max(classes) + 1:
+            seen = f"the loss does not depend on the labels, though there is a logit for each of their {len(classes)}"
+            return Result("shuffled-labels", "failure", seen, "compare the logits with the batch's labels", values)
         seen = f"no labels to shuffle; the loss on other examples went from {right.before:.3f} to {right.after:.3f}"
         if falls:
             return Result("shuffled-labels", "pass", f"{seen} in {steps} steps", values=values)
@@ -118,11 +118,11 @@ def uses(subject: Subject, path: str) -> bool:
     """Whether the loss depends on these labels."""
     batch = subject.steps[0]
     labels = tensors(batch)[path]
-    other = replace(batch, path, labels.roll(1, 0) if labels.ndim == 1 else labels.flip(0))
+    other = replace(batch, path, labels[:1].expand_as(labels).clone())
     if torch.equal(tensors(other)[path], labels):
         return True
     first, second = (subject.fit([b], Rate(0.0)).values[0] for b in (batch, other))
-    return first != second
+    return first != second or not math.isfinite(first)
 
 
 def shuffle(batch: Any, path: str, batches: list[Any]) -> Any:

@@ -19,10 +19,10 @@ def draw(results: Sequence[Result], file: Path) -> None:
     panels = [(title, plot, values[name]) for name, (title, plot) in PANELS.items() if name in values]
     if not panels:
         return
-    rows = -(-len(panels) // 3)
-    figure = Figure(figsize=(15, 4.2 * rows), layout="constrained")
+    rows, columns = -(-len(panels) // 4), min(4, len(panels))
+    figure = Figure(figsize=(4.8 * columns, 4.2 * rows), layout="constrained")
     for i, (title, plot, numbers) in enumerate(panels):
-        axes = figure.add_subplot(rows, min(3, len(panels)), i + 1)
+        axes = figure.add_subplot(rows, columns, i + 1)
         axes.set_title(title, loc="left", fontsize=11)
         axes.spines[["top", "right"]].set_visible(False)
         plot(axes, numbers)

@@ -4,7 +4,7 @@ import gc
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import torch
@@ -18,17 +18,12 @@ from torch.profiler import ProfilerActivity, profile
 from project.diagnose.batches import batch_size, take, tensors
 from project.diagnose.registry import check
 from project.diagnose.result import Result
-from project.diagnose.subject import Inside, Subject, peak_rate, without_noise
+from project.diagnose.subject import Inside, Subject, configured_rate, without_noise
 
 MOST_STEPS = 20_000  # of a schedule that is played through
 TESTED = 80  # rates of the range test
 CYCLE = 4  # batches of the range test, over and over
 GB = 1e9
-
-
-def configured_rate(inside: Inside) -> float:
-    groups = [group for optimizer in inside.trainer.optimizers for group in optimizer.param_groups]
-    return max(map(peak_rate, groups), default=0.0)
 
 
 @check("schedule")
@@ -46,7 +41,7 @@ def schedule(subject: Subject) -> Result | None:
     seen = f"{total:,} steps, peak {peak:.3g} after {at:.0%} of them, end {rates[-1]:.2g}"
     if peak < 0.5 * base:
         advice = f"shorten the warm-up, or train longer: the rate of {base:.3g} is never reached"
-        return Result("schedule", "warning", seen, advice, values)
+        return Result("schedule", "failure" if peak < 0.1 * base else "warning", seen, advice, values)
     return Result("schedule", "pass", seen, values=values)
 
 
@@ -105,9 +100,14 @@ def learning_rate(subject: Subject) -> Result | None:
         "lightning": finder.suggestion(),
         "configured": rate,
     }
+    if not min(losses) < 0.97 * losses[0]:
+        return Result(
+            "learning-rate", "warning", "the loss falls at no rate", "see overfit for what else is wrong", values
+        )
     seen = f"configured {rate:.2g}; in a range test the loss is lowest at {lowest:.1g}, a tenth of that is a start"
     if rate > 3 * lowest or rate < lowest / 1000:
-        return Result("learning-rate", "warning", seen, f"try {lowest / 10:.1g}", values)
+        status: Literal["failure", "warning"] = "failure" if rate > 10 * lowest or rate == 0 else "warning"
+        return Result("learning-rate", status, seen, f"try {lowest / 10:.1g}", values)
     return Result("learning-rate", "pass", seen, values=values)
 
 

@@ -156,18 +156,14 @@ class Subject:
 
     @cached_property
     def chunks(self) -> list[Any]:
-        """Small batches, no example twice: all there are in the first batches of training, or enough."""
-        found: list[Any] = []
-        for batch in self.train_batches:
-            if len(found) == MAX_STEPS + HELD_OUT:
-                break
-            found.append(self.small(batch))
-        for batch in self.train_batches:  # of few but large batches, what is left
-            step, size = batch_size(self.small(batch)), batch_size(batch)
-            for start in range(step, size, step):
-                if len(found) < MAX_STEPS + HELD_OUT:
-                    found.append(take(batch, range(start, min(start + step, size))))
-        return found
+        """Small batches, no example twice: those of the first batches of training."""
+        small = [self.small(batch) for batch in self.train_batches]
+        for batch, first in zip(self.train_batches, list(small), strict=True):  # of few but large batches, what is left
+            step, size = batch_size(first), batch_size(batch)
+            starts = range(step, size, step) if len(small) < MAX_STEPS + HELD_OUT else ()
+            small += [take(batch, range(start, min(start + step, size))) for start in starts]
+        most = max(map(batch_size, small))
+        return [batch for batch in small if 4 * batch_size(batch) >= most]  # a last, short batch tells little
 
     @cached_property
     def held_out(self) -> list[Any]:
@@ -342,18 +338,19 @@ class Memory(DummyLogger):
 
 
 class Rate(Callback):
-    """The optimizers' peak rates times a factor, reached within the first tenth of the steps, whatever the schedule.
+    """The optimizers' peak rates times a factor, or one rate for all, whatever the schedule.
 
     So a few steps show what the optimizer does, though the schedule was made for many.
     """
 
-    def __init__(self, factor: float = 1.0, warmup: int = 1) -> None:
-        self.factor, self.warmup = factor, warmup
+    def __init__(self, factor: float = 1.0, warmup: int = 1, rate: float | None = None) -> None:
+        self.factor, self.warmup, self.rate = factor, warmup, rate
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = peak_rate(group) * self.factor * min(1.0, (batch_idx + 1) / self.warmup)
+                rate = peak_rate(group) * self.factor if self.rate is None else self.rate
+                group["lr"] = rate * min(1.0, (batch_idx + 1) / self.warmup)
 
 
 def peak_rate(group: dict[str, Any]) -> float:
@@ -362,6 +359,12 @@ def peak_rate(group: dict[str, Any]) -> float:
         group["peak_rate"] = float(group.get("max_lr", group.get("initial_lr", group["lr"])))
     rate: float = group["peak_rate"]
     return rate
+
+
+def configured_rate(inside: Inside) -> float:
+    """The highest of all parameters."""
+    groups = [group for optimizer in inside.trainer.optimizers for group in optimizer.param_groups]
+    return max(map(peak_rate, groups), default=0.0)
 
 
 class Batches:
@@ -437,7 +440,7 @@ def undisturbed() -> Iterator[None]:
     with isolate_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for logger in loggers:
-            logger.setLevel(logging.ERROR)
+            logger.setLevel(logging.CRITICAL)
         torch.manual_seed(0)
         try:
             yield
