@@ -35,6 +35,7 @@ from project.cpu import use_cpu_well
 from project.errors import UserError
 from project.first_failure import give_way_to_first_failure
 from project.model_card import write_model_card
+from project.out_of_memory import explained
 from project.parser import Parser, explain
 from project.runs import Run, is_checkpoint
 from project.sweep.trial import Trial
@@ -150,8 +151,11 @@ class ProjectCLI(LightningCLI):
         try:
             super()._run_subcommand(subcommand)
         except Exception as error:
-            give_way_to_first_failure(error, self.trainer)
-            raise
+            told = explained(error, self.trainer)
+            give_way_to_first_failure(told, self.trainer)
+            if told is error:
+                raise
+            raise told from error
 
     def before_fit(self) -> None:
         config = self.config[self.subcommand]

@@ -3,22 +3,29 @@
 Notable:
 - written only where nothing is half done: after an optimizer step, around a validation, at the end of an epoch;
 - the one before it is kept as ``previous.ckpt`` while training runs;
-- SIGTERM and SIGINT write it and end the run within a step, on all processes together; a second SIGINT ends at once.
+- SIGTERM and SIGINT write it and end the run within a step, on all processes together; a second SIGINT ends at once;
+- so does SLURM's signal that the time is nearly up (Lightning's `requeue_signal`, SIGUSR1), and the job is queued anew.
+  Lightning itself would write a checkpoint of its own in the middle of a step, which later ones could not replace.
 """
 
+import logging
 import os
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from project.errors import Interrupted
 from project.runs import remove
+
+log = logging.getLogger("project")
 
 VALIDATION = "epoch_loop.val_loop.batch_progress"
 
@@ -36,6 +43,7 @@ class LastCheckpoint(Checkpoint):
             raise ValueError(f"every_n_minutes {every_n_minutes} and every_n_steps {every_n_steps} must be positive")
         self.every_n_minutes, self.every_n_steps = every_n_minutes, every_n_steps
         self._signal: int | None = None
+        self._requeue_signal: int | None = None
         self._handlers: dict[int, Any] = {}
         self._owed = False  # to be written before the validation that follows
         self._unvalidated = False
@@ -47,7 +55,10 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at = time.monotonic()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        slurm: Any = trainer._accelerator_connector.cluster_environment
+        if isinstance(slurm, SLURMEnvironment) and slurm.auto_requeue:
+            self._requeue_signal = slurm.requeue_signal
+        for number in filter(None, (signal.SIGTERM, signal.SIGINT, self._requeue_signal)):
             self._handlers[number] = signal.signal(number, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -118,6 +129,8 @@ class LastCheckpoint(Checkpoint):
         self._saved_at = time.monotonic()
         if trainer.strategy.reduce_boolean_decision(self._signal is not None, all=False):
             self._log_what_waits(trainer)
+            if trainer.is_global_zero and self._signal is not None and self._signal == self._requeue_signal:
+                requeue()
             raise Interrupted(self._signal or signal.SIGTERM, f"saved at step {trainer.global_step}")
 
     @staticmethod
@@ -139,6 +152,17 @@ class LastCheckpoint(Checkpoint):
         count = {"ready": begun, "started": begun, "processed": 0, "completed": 0}
         progress = {"total": count, "current": dict(count), "is_last_batch": False}
         checkpoint["loops"]["fit_loop"][VALIDATION] = progress
+
+
+def requeue() -> None:
+    """Have SLURM queue this job again, of an array this one of its jobs."""
+    array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
+    job = f"{array}_{task}" if array else os.environ["SLURM_JOB_ID"]
+    try:
+        subprocess.run(["scontrol", "requeue", job], check=True, capture_output=True, text=True)
+        log.info("job %s is queued again", job)
+    except (OSError, subprocess.CalledProcessError) as error:
+        log.warning("job %s could not be queued again: %s", job, getattr(error, "stderr", None) or error)
 
 
 def link(source: Path, target: Path) -> None:

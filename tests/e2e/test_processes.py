@@ -56,7 +56,9 @@ def start(digits: Path) -> Iterator[Start]:
     server = subprocess.Popen(command, stdin=-1, stdout=-1, text=True, cwd=ROOT, env=environment)
     assert server.stdin and server.stdout and server.stdout.readline() == "ready\n"
 
-    def run(folder: Path, *options: str, nodes: int = 1, devices: int = 2, wandb: bool = False) -> Results:
+    def run(
+        folder: Path, *options: str, nodes: int = 1, devices: int = 2, wandb: bool = False, slurm: Path | None = None
+    ) -> Results:
         words = ["fit", "--config", str(digits), "--run", str(folder), "--ckpt_path", "auto"]
         words += ["--trainer.devices", str(devices), "--trainer.num_nodes", str(nodes), "--trainer.strategy", "ddp"]
         if not wandb:
@@ -69,6 +71,17 @@ def start(digits: Path) -> Iterator[Start]:
             numbers = {"RANK": rank, "LOCAL_RANK": rank % devices, "GROUP_RANK": rank // devices, "MASTER_PORT": port}
             numbers |= {"WORLD_SIZE": nodes * devices, "LOCAL_WORLD_SIZE": devices}
             names = {"MASTER_ADDR": "localhost", "TORCHELASTIC_RUN_ID": "test"}
+            if slurm is not None:  # as srun would set them, with the folder of an scontrol
+                numbers = {
+                    "PROCID": rank,
+                    "LOCALID": rank % devices,
+                    "NODEID": rank // devices,
+                    "NTASKS": nodes * devices,
+                }
+                numbers = {f"SLURM_{name}": number for name, number in numbers.items()}
+                numbers |= {"SLURM_NTASKS_PER_NODE": devices, "SLURM_JOB_ID": 4217, "MASTER_PORT": port}
+                path = f"{slurm}:{os.environ['PATH']}"
+                names = {"SLURM_JOB_NAME": "train", "SLURM_NODELIST": "localhost", "PATH": path}
             processes.append((names | {k: str(v) for k, v in numbers.items()}, [*words, *options]))
         server.stdin.write(json.dumps(processes) + "\n")
         server.stdin.flush()
@@ -156,6 +169,19 @@ def test_a_signal_to_one_process_saves_and_ends_all(rank: int, start: Start, tmp
     assert [status for status, _ in results] == [143, 143]
     assert results[0][1] == "stopped by SIGTERM, saved at step 6\n"
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 6
+
+
+def test_slurms_signal_saves_and_queues_again_and_the_next_job_goes_on(start: Start, tmp_path: Path) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/queued")
+    scontrol.chmod(0o755)
+    results = start(tmp_path / "run", *fail(0, "SIGUSR1"), slurm=tmp_path)
+    assert [status for status, _ in results] == [128 + signal.SIGUSR1, 143]  # SLURM would have told both
+    assert results[0][1] == "stopped by SIGUSR1, saved at step 6\n"
+    assert (tmp_path / "queued").read_text() == "requeue 4217\n"
+    assert [path.name for path in tmp_path.glob("run/**/*.ckpt")] == ["last.ckpt"]
+    assert [status for status, _ in start(tmp_path / "run", slurm=tmp_path)] == [0, 0]
+    assert columns(tmp_path / "run", "train/loss").shape == (1, 26)
 
 
 class Open(IterableDataset[dict[str, Tensor]]):
