@@ -65,7 +65,8 @@ def activation_sizes(trainer: Trainer, task: LightningModule) -> tuple[float, fl
 
     Measured on one row of the next batch, and multiplied.
     """
-    batch = next(iter(trainer.train_dataloader))
+    loader: Any = trainer.train_dataloader
+    batch = next(iter(loader))
     rows = len(batch["ids"])
     one = {name: value[:1].to(task.device) for name, value in batch.items()}
     encoders = [m for m in task.modules() if hasattr(m, "activation_checkpointing")]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from project.__main__ import main
 from project.checkpoint_io import AtomicCheckpointIO
@@ -213,6 +214,36 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, small_disk: Ca
     assert len(str(e.value).splitlines()) == 1
     assert torch.equal(load(file)["value"], torch.ones(3))
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_disk_that_fills_ends_a_run_in_one_line_and_leaves_the_checkpoint_before(
+    short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(disk)], capture_output=True).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        run, callback = disk / "run", "tests.e2e.test_resume.FillDisk"
+        options = ["--checkpoint.every_n_steps", "1", "--trainer.callbacks+", callback]
+        assert fit("--config", str(short), "--run", str(run), "--ckpt_path", "auto", *options) == 1
+        error = capsys.readouterr().err.strip()
+        assert error == f"error: cannot write the checkpoint {run}/checkpoints/best.ckpt: No space left on device"
+        assert load(run / "checkpoints/last.ckpt")["global_step"] == 10  # took the place of the one before previous.ckpt
+        assert not list(run.glob("checkpoints/*.partial"))
+        (disk / "ballast").unlink()
+        assert fit("--run", str(run), "--trainer.max_epochs", "1") == 0
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+class FillDisk(Callback):
+    """In the first session, after the fourth step, leaves a few kilobytes."""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        disk = Path(trainer.default_root_dir).parent
+        if trainer.global_step == 4 and trainer.ckpt_path is None:
+            (disk / "ballast").write_bytes(b"0" * (shutil.disk_usage(disk).free - 20_000))
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
