@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.fabric.loggers.logger import rank_zero_experiment
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, WandbLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.utilities import rank_zero_only
@@ -93,7 +94,8 @@ class WandB(WandbLogger):
         project: W&B project; default the first part of the run's folder, its name.
         name: the run's name; default its id.
         group, job_type, tags, notes: as in `wandb.init`.
-        log_model: upload checkpoints as artifacts ("all": while training); needs an account.
+        log_model: record the best and the last checkpoint as an artifact with these aliases when training has ended.
+        save_code: record this package's source, beside the git commit that W&B notes by itself.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class WandB(WandbLogger):
         tags: list[str] | None = None,
         notes: str | None = None,
         log_model: bool = False,
+        save_code: bool = True,
     ) -> None:
         import wandb
 
@@ -112,6 +115,9 @@ class WandB(WandbLogger):
             os.environ["WANDB_MODE"] = "offline"
         os.environ.setdefault("WANDB_SILENT", "true")
         run = Run.current()
+        if run is not None:  # what waits for its upload is the run's too
+            os.environ["WANDB_DATA_DIR"] = str(run.folder / "wandb")
+        self._artifact, self._save_code = log_model, save_code
         super().__init__(
             project=project or (run.name if run else "project"),
             name=name or (run.id if run else None),
@@ -121,17 +127,21 @@ class WandB(WandbLogger):
             job_type=job_type,
             tags=tags,
             notes=notes,
-            log_model=log_model,
             settings=wandb.Settings(init_timeout=SECONDS_TO_REACH_WANDB),
         )
         self._wandb_init.pop("anonymous")  # W&B warns of it, set or not
+        if "WANDB_SWEEP_ID" in os.environ:  # whose agent has set both
+            del self._wandb_init["project"], self._wandb_init["id"]
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
         if self._experiment is None:
             try:
-                self._link(super().experiment)
+                experiment: Any = super().experiment
+                self._link(experiment)
+                if self._save_code:
+                    experiment.log_code(str(Path(__file__).parent))
             except Exception as error:
                 self._go_offline(error)
         return self._experiment
@@ -173,9 +183,34 @@ class WandB(WandbLogger):
             self._give_up(error)
 
     @rank_zero_only
+    def summarize_best(self, name: str, mode: str) -> None:
+        """Let the run's summary show the best value of a metric, "min" or "max", instead of the last."""
+        try:
+            self.experiment.define_metric(name, summary=mode, step_metric="trainer/global_step", step_sync=True)
+        except Exception as error:
+            self._give_up(error)
+
+    def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:
+        """Checkpoints are recorded when training has ended."""
+
+    def _log_checkpoints(self) -> None:
+        import wandb
+
+        run = Run.current()
+        for alias in ("last", "best") if run and self._artifact else ():
+            file = run.checkpoints / f"{alias}.ckpt"  # type: ignore[union-attr]
+            if file.exists():
+                artifact = wandb.Artifact(f"model-{self.experiment.id}", type="model")
+                # Not copied: offline, the file in the run's folder is what `wandb sync` uploads.
+                artifact.add_file(str(file), name="model.ckpt", policy="immutable", skip_cache=True)
+                self.experiment.log_artifact(artifact, aliases=[alias])
+        self._artifact = False  # a test after the training ends successfully too
+
+    @rank_zero_only
     def finalize(self, status: str) -> None:
         try:
-            super().finalize(status)
+            if status == "success" and self._experiment is not None:
+                self._log_checkpoints()
         except Exception as error:
             self._give_up(error)
 

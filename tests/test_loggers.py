@@ -1,9 +1,12 @@
 """A CSV that keeps its rows when a run goes on, and W&B that never ends a training."""
 
 import csv
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +15,13 @@ from project.runs import Run
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Iterator[Run]:
     run = Run.create("loggers", tmp_path)
     run.make_current()
-    return run
+    yield run
+    import wandb
+
+    wandb.finish()
 
 
 def test_rows_and_columns_of_an_earlier_session_stay(run: Run) -> None:
@@ -76,3 +82,62 @@ def test_without_an_account_it_is_offline(run: Run, monkeypatch: pytest.MonkeyPa
     import os
 
     assert os.environ["WANDB_MODE"] == "offline"
+
+
+def inspect(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Summary and records of a run's offline record."""
+    (folder,) = run.folder.glob("wandb/offline-run-*")
+    command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json"]
+    outputs = [
+        subprocess.run([*command, *option, str(folder)], capture_output=True, text=True, check=True).stdout
+        for option in (["--summary"], [])
+    ]
+    return json.loads(outputs[0]), [json.loads(line) for line in outputs[1].splitlines()]
+
+
+def test_what_wandb_records(run: Run) -> None:
+    run.checkpoints.mkdir()
+    for name in ("best", "last"):
+        (run.checkpoints / f"{name}.ckpt").write_text(name)
+    logger = WandB(group="baseline", tags=["first"], job_type="train", notes="a note", log_model=True)
+    logger.summarize_best("val/accuracy", "max")
+    logger.summarize_best("val/loss", "min")
+    for step, value in enumerate([0.5, 0.9, 0.7]):
+        logger.log_metrics({"val/accuracy": value, "val/loss": 2 - value, "other": value}, step=step)
+    logger.finalize("success")
+    logger.finalize("success")  # as after a test
+    logger.experiment.finish()
+    summary, records = inspect(run)
+    assert summary["summary"]["val/accuracy"] == {"max": 0.9}
+    assert summary["summary"]["val/loss"] == {"min": pytest.approx(1.1)}
+    assert summary["summary"]["other"] == 0.7
+    (begun,) = [record["run"] for record in records if record["type"] == "run"]
+    names = {"run_group": "baseline", "tags": ["first"], "job_type": "train", "notes": "a note", "run_id": run.id}
+    assert {name: begun[name] for name in names} == names
+    artifacts = [record["artifact"] for record in records if record["type"] == "artifact"]
+    models = [(a["aliases"], a["manifest"]["contents"][0]["local_path"]) for a in artifacts if a["type"] == "model"]
+    assert models == [(["latest", alias], str(run.checkpoints / f"{alias}.ckpt")) for alias in ("last", "best")]
+    (code,) = [a for a in artifacts if a["type"] == "code"]
+    assert "loggers.py" in {file["path"] for file in code["manifest"]["contents"]}
+    assert all(file["local_path"].startswith(str(run.folder)) for file in code["manifest"]["contents"])
+
+
+def test_a_run_of_wandb_s_sweep_has_the_id_that_its_agent_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"SWEEP_ID": "s1", "RUN_ID": "r1", "PROJECT": "p", "MODE": "offline"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    import wandb
+
+    wandb.teardown()  # which reads the environment once
+    run = Run.create("sweep", tmp_path)
+    assert run.id == "r1"
+    run.make_current()
+    logger = WandB()
+    logger.log_metrics({"loss": 1.0}, step=0)
+    logger.experiment.finish()
+    wandb.teardown()
+    _, records = inspect(run)
+    (begun,) = [record["run"] for record in records if record["type"] == "run"]
+    assert (begun["run_id"], begun["sweep_id"], begun["project"]) == ("r1", "s1", "p")
+    assert "Ignoring" not in capsys.readouterr().err

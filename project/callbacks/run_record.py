@@ -11,15 +11,16 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Timer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, Timer
 from lightning.pytorch.cli import SaveConfigCallback
 
 import project
+from project.loggers import WandB
 from project.runs import Run
 
 
 class RunRecord(SaveConfigCallback):
-    """``config.yaml`` as resolved, ``provenance.json``, ``data.json``, and what the data module's ``save_assets`` gives;
+    """``config.yaml`` as resolved, ``provenance.json``, ``data.json``, what the data module's ``save_assets`` gives;
     when training has ended, ``training.json``. The configuration goes once to each logger.
     """
 
@@ -46,8 +47,13 @@ class RunRecord(SaveConfigCallback):
             datamodule = trainer.datamodule  # type: ignore[attr-defined]
             if hasattr(datamodule, "save_assets"):
                 datamodule.save_assets(run.folder)
+        parameters = sum(p.numel() for p in pl_module.parameters())
         for logger in trainer.loggers:
-            logger.log_hyperparams(run.config)
+            logger.log_hyperparams({**run.config, "parameters": parameters})
+            if isinstance(logger, WandB):
+                for callback in [*trainer.checkpoint_callbacks, *trainer.early_stopping_callbacks]:
+                    if isinstance(callback, ModelCheckpoint | EarlyStopping) and callback.monitor:
+                        logger.summarize_best(callback.monitor, callback.mode)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         run = Run.current()

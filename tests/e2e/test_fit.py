@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -85,6 +86,14 @@ def test_wandb_holds_the_configuration_once_and_the_metrics(finished: Run) -> No
     assert "project.nn.Encoder" in records
     assert "test/predictions" in records and "test/confusion" in records
     assert finished.id in records
+
+
+def test_wandb_has_the_parameter_count_and_summarises_what_is_monitored_by_its_best(finished: Run) -> None:
+    inspected: Any = inspect_wandb(finished)
+    weights = torch.load(finished.checkpoint(), weights_only=True)["state_dict"].values()
+    assert inspected["config"]["parameters"] == sum(value.numel() for value in weights)
+    values = [float(row["val/accuracy"]) for row in read_csv(finished.folder / "metrics.csv") if row["val/accuracy"]]
+    assert inspected["summary"]["val/accuracy"] == {"max": pytest.approx(max(values))}
 
 
 def test_the_records_of_all_runs_of_a_name_stand_together(finished: Run) -> None:
