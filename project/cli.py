@@ -33,7 +33,7 @@ from project.callbacks import (
 from project.checkpoint_io import read_checkpoint
 from project.cpu import use_cpu_well
 from project.errors import UserError
-from project.first_failure import give_way_to_first_failure
+from project.first_failure import give_way_to_first_failure, refuse_nameless_run, report_to_torchrun
 from project.model_card import write_model_card
 from project.out_of_memory import explained
 from project.parser import Parser, explain
@@ -97,6 +97,7 @@ class ProjectCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         config = self.config[self.subcommand]
         if self.subcommand == "fit" and not config.trainer.fast_dev_run and Run.current() is None:
+            refuse_nameless_run()
             Run.create(config.name, Path(config.runs_dir)).make_current()
         if self.subcommand != "fit":  # Lightning itself mutes the loggers under fast_dev_run
             config.trainer.logger = False
@@ -232,6 +233,8 @@ def quiet() -> None:
         r"The number of training batches \(\d+\) is smaller than the logging interval",
         r".*isinstance\(treespec, LeafSpec\).*",
         r".*in combination with multi-machine.*",
+        r"torch.distributed is disabled, unavailable or uninitialized",  # one process reads what several have written
+        r"You're using the WeightAveraging callback with a model that overrides",  # to shard it: that is refused
     ):
         warnings.filterwarnings("ignore", message)
 
@@ -248,7 +251,8 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
     before = Run.current()
     try:
         return command_line(ProjectCLI, [verb, *arguments_from_run(verb, options)])
-    except BaseException:
+    except BaseException as error:
+        report_to_torchrun(error)
         finish_wandb()
         if before is None and (run := Run.current()) is not None:
             run.discard_if_untrained()

@@ -1,5 +1,6 @@
 """Of several processes, the one that failed first says why; what the others then meet is only its consequence."""
 
+import os
 import re
 import signal
 from typing import Any
@@ -32,3 +33,22 @@ def give_way_to_first_failure(error: Exception, trainer: Trainer) -> None:
         launcher.kill(signal.SIGKILL)
     if lost or not first.endswith(what):
         raise ElsewhereError(what if first.endswith(what) else first)
+
+
+def report_to_torchrun(error: BaseException) -> None:
+    """Let torchrun show the cause in its account of what failed, which comes last."""
+    if "TORCHELASTIC_ERROR_FILE" in os.environ:
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        get_error_handler().record_exception(error)
+
+
+def refuse_nameless_run() -> None:
+    """
+    Raises:
+        UserError: processes that torchrun or srun has started would each make a folder of its own.
+    """
+    if int(os.environ.get("WORLD_SIZE") or os.environ.get("SLURM_NTASKS") or 1) > 1:
+        raise UserError(
+            "processes of torchrun and SLURM must be told of one folder: give --run runs/<name>/<id> --ckpt_path auto"
+        )

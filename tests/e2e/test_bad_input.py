@@ -152,6 +152,7 @@ CASES: list[Bad] = [
     fit("--data.cache_dir /proc/none", "cannot write the data cache /proc/none", "see cache_dir"),
     fit("--trainer.accelerator gpu", "gpu"),
     fit("", "SLURM", SLURM_JOB_ID="1", SLURM_NTASKS="2", SLURM_JOB_NAME="train", SLURM_PROCID="0", SLURM_LOCALID="0"),
+    fit("", "must be told of one folder: give --run", WORLD_SIZE="2", RANK="1", LOCAL_RANK="1"),
     fit("--data.source project.data.HubDataset --data.source.path /nowhere", "datasets cannot load '/nowhere'"),
 ]  # fmt: skip
 
