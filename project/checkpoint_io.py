@@ -52,7 +52,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 torch.save(checkpoint, file)
                 file.flush()
                 os.fsync(file.fileno())
-            partial.replace(path)
+            if path.is_dir():
+                sharded_checkpoint.replace(partial, path)
+            else:
+                partial.replace(path)
         except (OSError, RuntimeError) as error:  # torch's own words for a failed write are a RuntimeError
             cause = error if isinstance(error, OSError) else error.__context__
             reason = cause.strerror if isinstance(cause, OSError) else str(error).splitlines()[0]

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
@@ -43,7 +44,7 @@ class DataUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"its metadata asks for {module}.{name}, which is no part of a checkpoint")
 
 
-class Reader(dcp.FileSystemReader):
+class Reader(FileSystemReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         with (Path(self.path) / ".metadata").open("rb") as file:
             metadata: Metadata = DataUnpickler(file).load()
@@ -76,7 +77,7 @@ def save(checkpoint: dict[str, Any], path: Path, is_global_zero: bool) -> None:
                 torch.save(rest, file)
                 file.flush()
                 os.fsync(file.fileno())
-        dcp.save(
+        dcp.state_dict_saver.save(
             tensors, checkpoint_id=partial
         )  # nobody writes before all are here, nor leaves before all have written
         if is_global_zero:
@@ -87,7 +88,7 @@ def save(checkpoint: dict[str, Any], path: Path, is_global_zero: bool) -> None:
 
 
 def replace(new: Path, path: Path) -> None:
-    """Put a folder in the place of a folder or file, which is out of it for a moment."""
+    """Give a checkpoint the name of another, a folder or a file, which for a moment nothing has."""
     old = path.with_name(path.name + ".old")
     remove(old)
     if path.exists():
@@ -102,7 +103,7 @@ def load(path: Path) -> dict[str, Any]:
     metadata = reader.read_metadata()
     stored = {k: v for k, v in metadata.state_dict_metadata.items() if isinstance(v, TensorStorageMetadata)}
     tensors: dict[str, Any] = {k: torch.empty(v.size, dtype=v.properties.dtype) for k, v in stored.items()}
-    dcp.load(tensors, storage_reader=reader, no_dist=True)
+    dcp.state_dict_loader.load(tensors, storage_reader=reader, no_dist=True)
     content: dict[str, Any] = torch.load(path / REST, map_location="cpu", weights_only=True)
     for key, tensor in tensors.items():
         *parents, name = metadata.planner_data[key]

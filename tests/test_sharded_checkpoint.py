@@ -105,7 +105,7 @@ class Harm:
 def test_metadata_cannot_run_anything(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (folder / ".metadata").write_bytes(pickle.dumps(Harm()))
-    with pytest.raises(UserError, match="its metadata asks for posix.mkdir, which is no part of a checkpoint"):
+    with pytest.raises(UserError, match=r"its metadata asks for posix.mkdir, which is no part of a checkpoint"):
         read_checkpoint(folder)
     assert not Path("harm").exists()
 

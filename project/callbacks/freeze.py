@@ -33,7 +33,6 @@ class GradualUnfreezing(BaseFinetuning):
     def parts(self, pl_module: LightningModule) -> list[nn.Module]:
         """From the top: what stands above the layers, the layers, the embedding."""
 
-
         def parts_of(network: nn.Module) -> list[nn.Module]:
             layers = network.get_submodule("encoder.layers")
             above = [m for m in network.get_submodule("encoder").children() if m is not layers]

@@ -3,7 +3,9 @@
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 
 from project.errors import UserError
@@ -23,16 +25,23 @@ class NanGuard(Callback):
         Raises:
             UserError: the loss is not finite.
         """
-        if torch.isfinite(loss):
+        finite = bool(torch.isfinite(loss))
+        together = isinstance(trainer.strategy, ModelParallelStrategy)  # no process goes forward without the others
+        if trainer.strategy.reduce_boolean_decision(finite) if together else finite:
             return
         batch, index = self._batch
         ids = batch["ids"].tolist() if isinstance(batch, dict) and "ids" in batch else "unknown"
         module = first_not_finite(pl_module, batch, index)
         origin = f"{module} is the first module whose output is not finite" if module else "all outputs are finite"
-        raise UserError(
+        message = (
             f"the loss is {loss.item()} in epoch {trainer.current_epoch}, batch {index}, after optimizer step "
             f"{trainer.global_step}: {origin}; training rows of the batch: {ids}"
         )
+        if together:
+            messages: list[Any] = [None] * trainer.world_size
+            dist.all_gather_object(messages, None if finite else message)
+            message = next(m for m in messages if m)
+        raise UserError(message)
 
 
 def first_not_finite(task: LightningModule, batch: Any, index: int) -> str | None:

@@ -222,7 +222,7 @@ def largest_batch_size(subject: Subject) -> Result:
     fits = 1 + 0.9 * (limit - one) / growth  # a tenth is left for what fragments
     values = {"peaks": {str(count): one, str(2 * count): two}, "limit": limit, "fits": fits * count}
     seen = (
-        f"{count:,} {subject.unit} a batch take {one / GB:.2f} GB; {limit / GB:.1f} GB hold {max(0.0, fits):,.1f} times"
+        f"{count:,} {subject.unit} a batch take {one / GB:.2f} GB; {limit / GB:.1f} GB hold {max(0.0, fits):,.0f} such"
     )
     if fits < 1:
         return Result("batch-size", "failure", seen, "make batches smaller, or raise --memory_limit", values)

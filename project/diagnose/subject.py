@@ -8,6 +8,7 @@ import copy
 import inspect
 import logging
 import math
+import random
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from itertools import islice
 from typing import Any, TypeVar
 from unittest import mock
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.loggers.logger import DummyLogger
@@ -77,7 +79,7 @@ class Subject:
         return copy.deepcopy(self._model)
 
     def trainer(self, *callbacks: Callback, **options: Any) -> Trainer:
-        """A Trainer that writes nothing but into a temporary folder."""
+        """A quiet Trainer that writes nothing."""
         quiet = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
         fixed = {"max_epochs": 1, "limit_val_batches": 0, "logger": Memory(), **quiet}
         return Trainer(callbacks=[_Leniency(), *callbacks], **{**fixed, **self.options, **options})
@@ -441,6 +443,8 @@ def undisturbed() -> Iterator[None]:
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
+        random.seed(0)
+        np.random.seed(0)
         torch.manual_seed(0)
         try:
             yield

@@ -14,7 +14,7 @@ from project.callbacks.activation_monitor import statistics
 
 # Activation functions that can die or saturate, with the ends of their range.
 RECTIFIERS = {F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu6, torch.clamp_min}
-BOUNDED = {
+BOUNDED: dict[Any, tuple[float, float]] = {
     **dict.fromkeys((torch.sigmoid, F.sigmoid, Tensor.sigmoid, F.hardsigmoid), (0.0, 1.0)),
     **dict.fromkeys((torch.tanh, F.tanh, Tensor.tanh, F.hardtanh), (-1.0, 1.0)),
 }

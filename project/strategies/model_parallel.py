@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from project import sharded_checkpoint
-from project.runs import remove
 from project.sharded_checkpoint import by_name, by_number
+from project.strategies.averaging import refuse_averaging
 from project.strategies.metrics import count_once
 from project.tasks.base import refuse_other_weights
 
@@ -48,6 +48,7 @@ class ModelParallel(ModelParallelStrategy):
         super().__init__(data_parallel_size, tensor_parallel_size, save_distributed_checkpoint, process_group_backend)
 
     def setup(self, trainer: Trainer) -> None:
+        refuse_averaging(trainer)
         super().setup(trainer)
         count_once(trainer.lightning_module, self.device_mesh["data_parallel"].get_group())
 
@@ -71,10 +72,8 @@ class ModelParallel(ModelParallelStrategy):
         path = Path(self.broadcast(filepath))
         if self._save_distributed_checkpoint:
             sharded_checkpoint.save(checkpoint, path, self.is_global_zero)
-            return
-        if path.is_dir() and self.is_global_zero:
-            remove(path)
-        super().save_checkpoint(checkpoint, path, storage_options)
+        elif self.is_global_zero:
+            self.checkpoint_io.save_checkpoint(checkpoint, path, storage_options)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Whole on process zero, as in a training with one process; or, to be sharded, by name."""
@@ -82,7 +81,7 @@ class ModelParallel(ModelParallelStrategy):
         whole = not self._save_distributed_checkpoint
         optimizer = optimizer._optimizer if isinstance(optimizer, LightningOptimizer) else optimizer
         options = StateDictOptions(full_state_dict=whole, cpu_offload=True)
-        named = get_optimizer_state_dict(self.lightning_module, optimizer, options=options)
+        named: dict[str, Any] = get_optimizer_state_dict(self.lightning_module, optimizer, options=options)
         return by_number(named["state"], named["param_groups"]) if whole and self.is_global_zero else named
 
     def load_checkpoint(self, checkpoint_path: _PATH, weights_only: bool | None = True) -> dict[str, Any]:
@@ -93,7 +92,7 @@ class ModelParallel(ModelParallelStrategy):
         path, model = Path(self.broadcast(checkpoint_path)), self.lightning_module
         assert model is not None
         refuse_other_weights(model.state_dict(), sharded_checkpoint.weights(path))
-        named = [get_optimizer_state_dict(model, optimizer) for optimizer in self.optimizers]
+        named: list[dict[str, Any]] = [get_optimizer_state_dict(model, optimizer) for optimizer in self.optimizers]
         if whole := path.is_file():
             content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             weights, numbers = content.pop("state_dict"), content.pop("optimizer_states", [])
@@ -102,7 +101,9 @@ class ModelParallel(ModelParallelStrategy):
             content = torch.load(path / sharded_checkpoint.REST, map_location="cpu", weights_only=True)
             weights = get_model_state_dict(model)
             states = {f"optimizer_{i}": state["state"] for i, state in enumerate(named)}
-            dcp.load({"state_dict": weights, **states}, storage_reader=sharded_checkpoint.Reader(path))
+            dcp.state_dict_loader.load(
+                {"state_dict": weights, **states}, storage_reader=sharded_checkpoint.Reader(path)
+            )
             for state, groups in zip(named, content.pop(sharded_checkpoint.GROUPS), strict=False):
                 state["param_groups"] = groups
         options = StateDictOptions(full_state_dict=whole)

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from project.errors import UserError
 from project.nn import SequenceClassifier, members_of
 from project.nn.stages import cut
+from project.strategies.averaging import refuse_averaging
 from project.strategies.gpipe import PipelinedForward
 from project.strategies.metrics import count_once
 
@@ -51,10 +52,11 @@ class Pipeline(DDPStrategy):
     def setup(self, trainer: Trainer) -> None:
         """
         Raises:
-            UserError: the network cannot be cut into that many stages.
+            UserError: the network cannot be cut into that many stages, or something asks for the whole of it.
         """
         task = self.lightning_module
         assert self.accelerator is not None and task is not None
+        refuse_averaging(trainer)
         self.accelerator.setup(trainer)
         if getattr(self.precision_plugin, "scaler", None) is not None:
             raise UserError("stages of a pipeline would scale gradients apart: give precision bf16-mixed or 32-true")

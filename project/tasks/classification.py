@@ -114,8 +114,9 @@ class SequenceClassification(Task):
             num_ids={} if num_ids is None else {"tokens": num_ids},
         )
 
-    def on_fit_start(self) -> None:
-        if self.pretrained is not None and self.trainer.ckpt_path is None:  # a resumed run has its own weights
+    def setup(self, stage: str) -> None:
+        # Before a strategy shares out the weights; a resumed run has its own.
+        if stage == "fit" and self.pretrained is not None and self.trainer.ckpt_path is None:
             tokenizer = getattr(self.trainer.datamodule, "tokenizer", None)  # type: ignore[attr-defined]
             load_pretrained(self, self.pretrained, tokenizer.to_str() if tokenizer else None)
 

@@ -13,7 +13,8 @@ from project.runs import Run, is_checkpoint
 from project.tasks.base import Task
 
 PARTS = ("embedding.", "encoder.")
-FREE = {"activation_checkpointing", "dropout", "max_length"}  # settings of an encoder that leave the meaning of its weights as it is
+# settings of an encoder that leave the meaning of its weights as it is
+FREE = {"activation_checkpointing", "dropout", "max_length"}
 
 
 def load_pretrained(task: Task, source: str, tokenizer: str | None = None) -> None:

@@ -69,7 +69,7 @@ def test_only_the_leap_is_skipped(
     unchanged = [same(a, b) for a, b in zip(record.states, record.states[1:], strict=False)]
     assert unchanged == [step == 4 for step in range(1, 2 * STEPS)]
     assert record.skipped == [0.0] * 4 + [1.0] * 8
-    (line,) = (r.message for r in caplog.records if r.name == "project")
+    (line,) = {r.message for r in caplog.records if r.name == "project"}
     assert line.startswith("skipped optimizer step 4 in epoch 0: its loss ")
     assert line.endswith("training rows: [0, 1, 2, 3, 4, 5]")
 

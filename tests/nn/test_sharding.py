@@ -49,5 +49,5 @@ def test_sizes_that_do_not_divide() -> None:
         check_sizes([EncoderLayer(16, 4, 24)], 3)
     with pytest.raises(ValueError, match="tensor_parallel_size 4 must divide the encoder's d_ff 30"):
         check_sizes([EncoderLayer(16, 4, 30)], 4)
-    with pytest.raises(ValueError, match="tensor_parallel_size 2 needs an encoder of project.nn.EncoderLayer"):
+    with pytest.raises(ValueError, match=r"tensor_parallel_size 2 needs an encoder of project.nn.EncoderLayer"):
         check_sizes([], 2)
