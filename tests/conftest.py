@@ -1,6 +1,7 @@
 """Small data for everybody, and no state carried from one test to the next."""
 
 import csv
+import logging
 import os
 import random
 from collections.abc import Iterator
@@ -41,7 +42,9 @@ def _no_current_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A run in this process would be taken up by the next."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     yield
-    os.environ.pop(ENVIRONMENT_VARIABLE, None)
+    for name in (ENVIRONMENT_VARIABLE, "PL_GLOBAL_SEED"):  # samplers would take the seed of an earlier test
+        os.environ.pop(name, None)
+    logging.getLogger("project").handlers.clear()  # they write to the output of the test that is over
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ Notable:
 - along the data-parallel side each process keeps a slice of every weight, and a layer is gathered only while it is used
   (Rajbhandari et al., "ZeRO", 2020; torch's fully_shard);
 - along the tensor-parallel side each process keeps some of the heads and a slice of the feed-forward size: the first
-  map of a pair is cut by columns, the second by rows, and one sum closes the pair (Shoeybi et al., "Megatron-LM", 2019);
+  map of a pair is cut by columns, the second by rows, and one sum closes it (Shoeybi et al., "Megatron-LM", 2019);
 - processes side by side in a tensor-parallel row see the same batch, and draw the same dropout from the same seed.
 """
 

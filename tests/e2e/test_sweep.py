@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import optuna
 import pytest
 import yaml
 
-optuna = pytest.importorskip("optuna")
-from project.__main__ import main  # noqa: E402
-from project.cli import parse  # noqa: E402
-from project.runs import ENVIRONMENT_VARIABLE, Run  # noqa: E402
-from project.sweep.study import open_storage  # noqa: E402
-from tests.e2e.conftest import ROOT
-from tests.e2e.test_resume import wait_for
+from project.__main__ import main
+from project.cli import parse
+from project.runs import ENVIRONMENT_VARIABLE, Run
+from project.sweep.study import open_storage
+from tests.e2e.conftest import ROOT  # noqa: E402
+from tests.e2e.test_resume import wait_for  # noqa: E402
 
 SPACE: dict[str, Any] = {
     "name": "rates",
@@ -54,7 +54,6 @@ def test_a_sweep_leaves_runs_and_the_best_configuration(
     monkeypatch.setattr("project.sweep.worker.run_fit", fit)
     runs = tmp_path / "runs"
     command = ["sweep", "--space", str(space), "--config", str(config), "--runs_dir", str(runs)]
-    # Which point of the grid comes first is fixed: the second is the one to fall behind.
     assert main(command) == 0
     good, bad = study(runs).trials
     assert (good.state.name, bad.state.name) == ("COMPLETE", "PRUNED")
@@ -99,9 +98,9 @@ def test_killed_it_goes_on_with_the_trial_under_way_and_two_processes_share_the_
     runs = tmp_path / "runs"
 
     def start() -> subprocess.Popen[str]:
+        options = ["--runs_dir", str(runs), "--checkpoint.every_n_steps", "1", "--trainer.max_epochs", "4"]
         return subprocess.Popen(
-            [sys.executable, "-m", "project", "sweep", "--space", str(space), "--config", str(config)]
-            + ["--runs_dir", str(runs), "--checkpoint.every_n_steps", "1", "--trainer.max_epochs", "4"],
+            [sys.executable, "-m", "project", "sweep", "--space", str(space), "--config", str(config), *options],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
