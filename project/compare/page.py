@@ -69,6 +69,8 @@ def lead(groups: Sequence[Group]) -> str:
     if len(names) > 5:
         names[4:] = [f"{len(names) - 4} more settings"]
     kinds = {"data": bool(data(groups)), "code": bool(code(groups))}
+    if not any(record.data for g in groups for record in g.records):
+        del kinds["data"]  # nobody knows
     differ = names + [kind for kind, differs in kinds.items() if differs]
     same = ["configuration"] * (not names) + [kind for kind, differs in kinds.items() if not differs]
     parts = [f"The runs differ in {joined(differ)}"] * bool(differ) + [f"the same in all: {joined(same)}"] * bool(same)

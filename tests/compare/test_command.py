@@ -96,6 +96,14 @@ def test_bad_input_is_one_line(
     assert error.startswith("error: ") and error.count("\n") == 1 and message in error
 
 
+def test_data_that_no_run_recorded_are_not_called_the_same(four: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in four.glob("*/*/data.json"):
+        file.unlink()
+    assert main(["compare", str(four)]) == 0
+    out = capsys.readouterr().out
+    assert "the same in all: code." in out and "4 of 4 runs did not record their data." in out
+
+
 def test_wandbs_folders_hold_no_runs(four: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inner = four / "small" / "wandb" / "run-1" / "files"
     inner.mkdir(parents=True)
