@@ -164,8 +164,8 @@ class Subject:
             step, size = batch_size(first), batch_size(batch)
             starts = range(step, size, step) if len(small) < MAX_STEPS + HELD_OUT else ()
             small += [take(batch, range(start, min(start + step, size))) for start in starts]
-        most = max(map(batch_size, small))
-        return [batch for batch in small if 4 * batch_size(batch) >= most]  # a last, short batch tells little
+        counts = list(map(self.count, small))
+        return [batch for batch, n in zip(small, counts, strict=True) if 4 * n >= max(counts)]  # not a last, short one
 
     @cached_property
     def held_out(self) -> list[Any]:

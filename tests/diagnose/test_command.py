@@ -34,7 +34,12 @@ def test_digits_pass_every_check(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(
     "configs",
-    [["classify"], ["classify", "finetune/unfreeze", "size/tiny"], ["pretrain"], ["quick"]],
+    [
+        pytest.param(["classify"], marks=pytest.mark.slow),
+        pytest.param(["classify", "finetune/unfreeze", "size/tiny"], marks=pytest.mark.slow),
+        ["pretrain"],
+        ["quick"],
+    ],
     ids=lambda names: "+".join(names),
 )
 def test_shipped_configurations_pass_on_small_data(configs: list[str], table: Path, tmp_path: Path) -> None:
