@@ -17,10 +17,11 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as read_parts
+from torch.distributed.checkpoint.state_dict_saver import save as write_parts
 
 from project.errors import UserError
 from project.runs import damage, remove
@@ -77,9 +78,7 @@ def save(checkpoint: dict[str, Any], path: Path, is_global_zero: bool) -> None:
                 torch.save(rest, file)
                 file.flush()
                 os.fsync(file.fileno())
-        dcp.state_dict_saver.save(
-            tensors, checkpoint_id=partial
-        )  # nobody writes before all are here, nor leaves before all have written
+        write_parts(tensors, checkpoint_id=partial)  # begins when all are here, and ends when all have written
         if is_global_zero:
             replace(partial, path)
     except (OSError, RuntimeError, CheckpointException) as error:
@@ -103,7 +102,7 @@ def load(path: Path) -> dict[str, Any]:
     metadata = reader.read_metadata()
     stored = {k: v for k, v in metadata.state_dict_metadata.items() if isinstance(v, TensorStorageMetadata)}
     tensors: dict[str, Any] = {k: torch.empty(v.size, dtype=v.properties.dtype) for k, v in stored.items()}
-    dcp.state_dict_loader.load(tensors, storage_reader=reader, no_dist=True)
+    read_parts(tensors, storage_reader=reader, no_dist=True)
     content: dict[str, Any] = torch.load(path / REST, map_location="cpu", weights_only=True)
     for key, tensor in tensors.items():
         *parents, name = metadata.planner_data[key]

@@ -114,7 +114,7 @@ def test_a_full_disk_leaves_the_one_before(folder: Path, monkeypatch: pytest.Mon
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("torch.distributed.checkpoint.save", full)
+    monkeypatch.setattr("project.sharded_checkpoint.write_parts", full)
     with pytest.raises(UserError, match=r"cannot write .*No space left on device; the one before it is whole"):
         save({"state_dict": {}, "epoch": 9}, folder, is_global_zero=True)
     assert read_checkpoint(folder)["epoch"] == 3

@@ -22,17 +22,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:torch.distrib
 MESH = "--config=configs/trainer/model_parallel.yaml"
 PIPELINE = "--config=configs/trainer/pipeline.yaml"
 TENSOR = (MESH, "--trainer.strategy.data_parallel_size=1")
-DATA = (MESH, "--trainer.strategy.tensor_parallel_size=1", "--data.batch_size=50")
-BOTH = (MESH, "--data.batch_size=50")
+DATA = (MESH, "--trainer.strategy.tensor_parallel_size=1")
 ALONE = "--config=configs/trainer/cpu.yaml"
 SHARDED = "--trainer.strategy.save_distributed_checkpoint=true"
-ACCUMULATED = ("--data.batch_size=50", "--trainer.accumulate_grad_batches=2")
+HALVES = ("--data.batch_size=50", "--model.members=2")
+ACCUMULATED = (*HALVES, "--trainer.accumulate_grad_batches=2")
 LONGER = "--trainer.max_epochs=2"
 
 
 @pytest.fixture(scope="module")
 def one(fit: Fit, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one process does: an epoch of batches of 100, and another; the same with batches of 50, two a step."""
+    """What one process does: an epoch, and another; the same with an ensemble and two half batches a step."""
     folder = tmp_path_factory.mktemp("one")
     for name, options in {"whole": (), "halves": ACCUMULATED}.items():
         done(fit(folder / name, *options))
@@ -96,6 +96,12 @@ def test_pipeline_goes_on_from_one_process(fit: Fit, one: Path, tmp_path: Path) 
     assert_same(run, one / "whole, longer")
 
 
+def test_pipeline_of_an_ensemble(fit: Fit, one: Path, tmp_path: Path) -> None:
+    run = copied(one / "halves", tmp_path / "run")
+    done(fit(run, PIPELINE, *ACCUMULATED, LONGER, devices=2))
+    assert_same(run, one / "halves, longer")
+
+
 def test_tensor_parallel(fit: Fit, one: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     done(fit(run, *TENSOR, devices=2))
@@ -107,7 +113,7 @@ def test_tensor_parallel(fit: Fit, one: Path, tmp_path: Path) -> None:
 def test_sharded_checkpoints(fit: Fit, one: Path, tmp_path: Path) -> None:
     """Written by two processes that share all weights: tested, exported and trained on in one."""
     run = tmp_path / "run"
-    done(fit(run, *DATA, SHARDED, devices=2))
+    done(fit(run, *DATA, *HALVES, SHARDED, devices=2))
     assert {path.name for path in run.glob("checkpoints/*.ckpt/*.distcp")} == {"__0_0.distcp", "__1_0.distcp"}
     assert_same(run, one / "halves")
     assert main(["test", "--run", str(run), ALONE]) == 0
@@ -127,17 +133,10 @@ def test_sharded_checkpoints(fit: Fit, one: Path, tmp_path: Path) -> None:
 def test_four_processes(fit: Fit, one: Path, tmp_path: Path) -> None:
     """Two by two; and two processes go on from what four wrote in pieces."""
     run = tmp_path / "run"
-    done(fit(run, *BOTH, SHARDED, devices=4))
+    done(fit(run, MESH, *HALVES, SHARDED, devices=4))
     assert_same(run, one / "halves")
     done(fit(run, *TENSOR, SHARDED, *ACCUMULATED, LONGER, devices=2))
     assert_same(run, one / "halves, longer")
-
-
-@pytest.mark.parametrize("strategy", [(PIPELINE,), TENSOR], ids=["pipeline", "tensor"])
-def test_ensemble(strategy: tuple[str, ...], fit: Fit, tmp_path: Path) -> None:
-    for name, options, devices in (("two", strategy, 2), ("one", (), 1)):
-        done(fit(tmp_path / name, *options, "--model.members=2", devices=devices))
-    assert_same(tmp_path / "two", tmp_path / "one")
 
 
 class Watch(Callback):
