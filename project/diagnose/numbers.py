@@ -113,13 +113,14 @@ def precision(subject: Subject) -> Result:
     configured = str(subject.options.get("precision") or "32-true")
     mixed = configured if "16" in configured else "bf16-mixed"
     # After some steps: at first all logits are near zero, and in the end the loss may be.
-    model, batches = subject.fit(subject.steps[:20], Rate(1.0)).model, subject.held_out
+    training, batches = subject.fit(subject.steps[:20], Rate(1.0)), subject.held_out
+    model = training.model
     losses = {p: subject.fit(batches, Rate(0.0), model=model, precision=p).values for p in ("32-true", mixed)}
-    scale = max(sum(map(abs, losses["32-true"])) / len(batches), 1e-6)
+    scale = max(sum(map(abs, losses["32-true"])) / len(batches), 0.1 * abs(training.values[0]))
     difference = max(abs(a - b) for a, b in zip(losses[mixed], losses["32-true"], strict=True)) / scale
     values = {"losses": losses, "difference": difference}
     seen = f"losses in {mixed} and 32-true differ by {difference:.2%}"
-    if math.isfinite(difference) and difference < (0.03 if mixed == configured else 0.1):
+    if math.isfinite(difference) and difference < 0.02:
         return Result("precision", "pass", seen, values=values)
     if mixed != configured:
         seen += "; training runs in float32"
