@@ -16,8 +16,8 @@ from project.__main__ import main
 from project.cli import parse
 from project.runs import ENVIRONMENT_VARIABLE, Run
 from project.sweep.study import open_storage
-from tests.e2e.conftest import ROOT  # noqa: E402
-from tests.e2e.test_resume import wait_for  # noqa: E402
+from tests.e2e.conftest import ROOT
+from tests.e2e.test_resume import wait_for
 
 SPACE: dict[str, Any] = {
     "name": "rates",
