@@ -4,6 +4,7 @@ import csv
 import logging
 import os
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def _no_current_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in (ENVIRONMENT_VARIABLE, "PL_GLOBAL_SEED"):  # samplers would take the seed of an earlier test
         os.environ.pop(name, None)
+    if "wandb" in sys.modules and (active := sys.modules["wandb"].run) is not None:
+        active.finish()  # the next test would write into it
     logging.getLogger("project").handlers.clear()  # they write to the output of the test that is over
 
 

@@ -1,6 +1,7 @@
 """Classify a whole sequence: one label out of C."""
 
 import copy
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -115,10 +116,16 @@ class SequenceClassification(Task):
         )
 
     def setup(self, stage: str) -> None:
-        # Before a strategy shares out the weights; a resumed run has its own.
-        if stage == "fit" and self.pretrained is not None and self.trainer.ckpt_path is None:
-            tokenizer = getattr(self.trainer.datamodule, "tokenizer", None)  # type: ignore[attr-defined]
-            load_pretrained(self, self.pretrained, tokenizer.to_str() if tokenizer else None)
+        if stage == "fit" and self.pretrained is not None and Path(self.pretrained).exists():
+            self._load_pretrained(self.pretrained)  # now, before a strategy shares out the weights
+
+    def on_fit_start(self) -> None:
+        if self.pretrained is not None and not Path(self.pretrained).exists() and self.trainer.ckpt_path is None:
+            self._load_pretrained(self.pretrained)  # says what is missing; a resumed run needs it no more
+
+    def _load_pretrained(self, source: str) -> None:
+        tokenizer = getattr(self.trainer.datamodule, "tokenizer", None)  # type: ignore[attr-defined]
+        load_pretrained(self, source, tokenizer.to_str() if tokenizer else None)
 
     def rates(self) -> dict[nn.Parameter, float]:
         return {} if self.layer_decay == 1.0 else layer_rates(self.network, self.layer_decay)
