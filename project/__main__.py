@@ -17,6 +17,7 @@ VERBS = {
     "check": ("project.diagnose.command", "why does my model not learn? Examine a configuration before training it"),
     "sweep": ("project.sweep.command", "search for hyperparameters, as `wandb sweep` does, without an account"),
     "compare": ("project.compare.command", "what differs between runs, scores over seeds, curves on one page"),
+    "schema": ("project.schema", "write a schema by which editors complete and check configurations"),
 }
 
 HELP = f"""usage: python -m project VERB [options]
