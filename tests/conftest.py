@@ -39,15 +39,17 @@ FILLER = [
 
 
 @pytest.fixture(autouse=True)
-def _no_current_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A run in this process would be taken up by the next."""
+def _nothing_is_left_to_the_next_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nor a run, a seed for samplers, a log handler on closed output, a run or a word of W&B's."""
+    before = set(os.environ)
     monkeypatch.setenv("WANDB_MODE", "offline")
     yield
-    for name in (ENVIRONMENT_VARIABLE, "PL_GLOBAL_SEED"):  # samplers would take the seed of an earlier test
-        os.environ.pop(name, None)
+    for name in set(os.environ) - before:
+        if name in (ENVIRONMENT_VARIABLE, "PL_GLOBAL_SEED") or name.startswith("WANDB_"):
+            os.environ.pop(name, None)
     if "wandb" in sys.modules and (active := sys.modules["wandb"].run) is not None:
-        active.finish()  # the next test would write into it
-    logging.getLogger("project").handlers.clear()  # they write to the output of the test that is over
+        active.finish()
+    logging.getLogger("project").handlers.clear()
 
 
 @pytest.fixture(scope="session")
