@@ -213,6 +213,7 @@ class Subject:
         """
         model = without_noise(self.model()) if model is None else model
         losses = Losses()
+        torch.manual_seed(0)  # randomness that is no dropout module is the same in fits that are compared
         self.trainer(losses, *callbacks, **options).fit(model, datamodule=self.feed(batches))
         # Hooks that build or load weights are through: the same model may be given again.
         model.setup = lambda stage=None: None  # type: ignore[method-assign, misc]
