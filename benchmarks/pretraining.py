@@ -9,7 +9,6 @@ Stopped and started again with the same --pretrained, it goes on after the last 
 
 import argparse
 import json
-import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ import pandas as pd
 import yaml
 
 from benchmarks.linear import linear_row, load_data, vectorizers
-from project.cli import main as command
 from project.data import TableFile, TextClassificationData
-from project.runs import ENVIRONMENT_VARIABLE, Run
+from project.notebook import fit as train
+from project.runs import Run
 
 CLASSIFY, PRETRAIN = "configs/classify.yaml", "configs/pretrain.yaml"
 Scores = dict[str, float]
@@ -31,13 +30,7 @@ METRICS = {"accuracy": "test/accuracy", "macro F1": "test/macro_f1"}
 
 def fit(config: str, options: dict[str, Any]) -> Run:
     """Train by the command line, in this process."""
-    try:
-        command(["fit", "--config", config, *(f"--{name}={value}" for name, value in options.items())])
-        run = Run.current()
-        assert run is not None
-        return run
-    finally:
-        os.environ.pop(ENVIRONMENT_VARIABLE, None)
+    return train("--config", config, *(f"--{name}={value}" for name, value in options.items()))
 
 
 def choose(labels: list[str], count: int, seed: int) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, Timer
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -139,6 +139,9 @@ class ProjectCLI(LightningCLI):
             raise UserError(f"trainer.accumulate_grad_batches {config['accumulate_grad_batches']} must be 1 at least")
         if config.get("enable_checkpointing") is False:
             callbacks = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
+        if config.get("enable_progress_bar") is False:
+            own = self.trainer_defaults["callbacks"]
+            own[:] = [callback for callback in own if not isinstance(callback, ProgressBar)]
         if self.subcommand == "fit" and config.get("logger") in (False, []):
             for callback in [c for c in config.get("callbacks") or () if isinstance(c, LearningRateMonitor)]:
                 log.info("LearningRateMonitor is left out: there is no logger that it could write to")
@@ -259,6 +262,8 @@ def main(arguments: Sequence[str]) -> ProjectCLI:
         raise
     finally:
         finish_wandb()
+        if before is None:
+            Run.end()
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A run from Python, for notebooks and scripts: train one, load one."""
 
-import os
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import project
-from project.runs import ENVIRONMENT_VARIABLE, Run
+from project.runs import Run
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningDataModule
@@ -79,8 +78,4 @@ def fit(*words: str | Path) -> Run:
     """
     from project.cli import main
 
-    try:
-        cli = main(["fit", *map(str, words)])
-        return Run(Path(cli.trainer.default_root_dir))
-    finally:
-        os.environ.pop(ENVIRONMENT_VARIABLE, None)
+    return Run(Path(main(["fit", *map(str, words)]).trainer.default_root_dir))

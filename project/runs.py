@@ -96,6 +96,11 @@ class Run:
     def make_current(self) -> None:
         os.environ[ENVIRONMENT_VARIABLE] = str(self.folder.absolute())
 
+    @staticmethod
+    def end() -> None:
+        """Let this process have no current run."""
+        os.environ.pop(ENVIRONMENT_VARIABLE, None)
+
     def discard_if_untrained(self) -> None:
         """Remove the folder of a run that failed before its first value was logged or checkpoint written."""
         if not (self.folder / "metrics.csv").exists() and not self.checkpoints.exists():
@@ -107,7 +112,7 @@ class Run:
             for folder in (links, self.folder.parent):
                 with suppress(OSError):  # others are in it
                     folder.rmdir()
-            os.environ.pop(ENVIRONMENT_VARIABLE, None)
+            self.end()
 
     @property
     def name(self) -> str:

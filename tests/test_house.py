@@ -1,7 +1,6 @@
 """The house as CONTRIBUTING.md draws it: who imports whom, what is imported when, and examples that run."""
 
 import ast
-import os
 import re
 import shlex
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 
 import project
 from project.__main__ import VERBS, main
-from project.runs import ENVIRONMENT_VARIABLE
 
 PACKAGE = project.__name__
 ROOT = Path(project.__file__).parents[1]
@@ -165,7 +163,6 @@ def test_the_examples_run(examples: Path) -> None:
         words = shlex.split(line)
         assert words[:3] == ["python", "-m", PACKAGE], line
         assert main(words[3:]) == 0, line
-        os.environ.pop(ENVIRONMENT_VARIABLE, None)
     (run,) = examples.glob("runs/counts/2*")
     rows = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()]
     assert "train/padding" in rows[0]

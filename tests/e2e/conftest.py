@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from project.__main__ import main
-from project.runs import ENVIRONMENT_VARIABLE, Run
+from project.runs import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,10 +73,8 @@ def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def train(config: Path, runs: Path, *options: str) -> Run:
     before = set(runs.glob("*/*/config.yaml"))
-    try:
-        assert main(["fit", "--config", str(config), "--runs_dir", str(runs), *options]) == 0
-    finally:
-        os.environ.pop(ENVIRONMENT_VARIABLE, None)
+    assert main(["fit", "--config", str(config), "--runs_dir", str(runs), *options]) == 0
+    assert Run.current() is None
     (file,) = set(runs.glob("*/*/config.yaml")) - before
     return Run(file.parent)
 

@@ -1,7 +1,6 @@
 """The whole way from a shipped configuration to a tested run, on data that are not text."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from project.__main__ import main
-from project.runs import ENVIRONMENT_VARIABLE, Run
+from project.runs import Run
 from tests.e2e.conftest import ROOT, train
 
 CONFIG = ROOT / "configs" / "digits.yaml"
@@ -27,7 +26,6 @@ def test_a_tenth_of_the_time_gives_most_of_it(digits: Run) -> None:
 
 def test_the_folder_alone_gives_the_same_test_scores(digits: Run) -> None:
     assert main(["test", "--run", str(digits.folder)]) == 0
-    os.environ.pop(ENVIRONMENT_VARIABLE, None)
     (evaluation,) = digits.folder.glob("evaluations/test-*.json")
     scores = json.loads((digits.folder / "metrics.json").read_text())
     assert json.loads(evaluation.read_text())["test/accuracy"] == scores["test/accuracy"]

@@ -170,9 +170,12 @@ def test_a_fast_dev_run_leaves_nothing(monitored: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_logger(monitored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = train(monitored, tmp_path, "--trainer.logger", "false", "--trainer.max_epochs", "1")
-    assert "LearningRateMonitor is left out: there is no logger that it could write to" in capsys.readouterr().out
+def test_without_a_logger_and_progress(monitored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    without = ["--trainer.logger", "false", "--trainer.enable_progress_bar", "false"]
+    run = train(monitored, tmp_path, *without, "--trainer.max_epochs", "1")
+    shown = "".join(capsys.readouterr())
+    assert "LearningRateMonitor is left out: there is no logger that it could write to" in shown
+    assert "epoch 1" not in shown.lower() and "trained in" in shown
     assert not (run.folder / "metrics.csv").exists()
     assert run.checkpoint().exists()
 

@@ -1,7 +1,6 @@
 """Pretrain on texts, fine-tune on labels, and need the first run no more afterwards."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 import yaml
 
 from project.__main__ import main
-from project.runs import ENVIRONMENT_VARIABLE, Run
+from project.runs import Run
 from tests.e2e.conftest import ROOT, TINY, train
 
 
@@ -66,7 +65,6 @@ def test_fine_tuning_takes_weights_and_tokenizer_and_stands_alone(
     shutil.rmtree(first.folder)
     for arguments in (["test"], ["fit", "--trainer.max_epochs=2"]):
         assert main([*arguments, "--run", str(run.folder)]) == 0
-        os.environ.pop(ENVIRONMENT_VARIABLE, None)
 
 
 def test_the_overlay_freezes_the_encoder_in_the_first_epoch(config: Path, pretrained: Run, tmp_path: Path) -> None:

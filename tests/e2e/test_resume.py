@@ -38,10 +38,7 @@ def short(config: Path) -> Path:
 
 
 def fit(*arguments: str) -> int:
-    try:
-        return main(["fit", *arguments])
-    finally:
-        os.environ.pop(ENVIRONMENT_VARIABLE, None)
+    return main(["fit", *arguments])
 
 
 def load(file: Path) -> dict[str, Any]:

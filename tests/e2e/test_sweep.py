@@ -14,7 +14,7 @@ import yaml
 
 from project.__main__ import main
 from project.cli import parse
-from project.runs import ENVIRONMENT_VARIABLE, Run
+from project.runs import Run
 from project.sweep.study import open_storage
 from tests.e2e.conftest import ROOT
 from tests.e2e.test_resume import wait_for
@@ -46,10 +46,7 @@ def test_a_sweep_leaves_runs_and_the_best_configuration(
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            try:
-                return main(["fit", *options])
-            finally:
-                os.environ.pop(ENVIRONMENT_VARIABLE, None)
+            return main(["fit", *options])
 
     monkeypatch.setattr("project.sweep.worker.run_fit", fit)
     runs = tmp_path / "runs"
