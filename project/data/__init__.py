@@ -3,9 +3,10 @@
 from project.data.digits import DigitsData
 from project.data.held_out import WithoutHeldOut
 from project.data.lines import TextLines
-from project.data.sources import HubDataset, Source, TableFile, WordNetGlosses
+from project.data.sources import HubDataset, Source, TableFile
 from project.data.store import TokenDataset, encode_batches
 from project.data.text import TextClassificationData
+from project.data.wordnet import WordNetGlosses
 
 __all__ = [
     "DigitsData",

