@@ -1,11 +1,13 @@
 """Small data for everybody, and no state carried from one test to the next."""
 
 import csv
+import json
 import logging
 import os
 import random
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,25 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with file.open("w", newline="") as stream:
         csv.writer(stream).writerows([["text", "label"], *rows])
     return file
+
+
+Together = Callable[[list[tuple[dict[str, str], list[str]]]], list[tuple[int, str]]]
+
+
+@pytest.fixture(scope="session")
+def together() -> Iterator[Together]:
+    """Runs command lines at once, of each its environment and words; gives exit status and standard error of each."""
+    command = [sys.executable, "-m", "tests.processes"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    root = Path(__file__).parents[1]
+    server = subprocess.Popen(command, stdin=-1, stdout=-1, text=True, cwd=root, env=environment)
+    assert server.stdin and server.stdout and server.stdout.readline() == "ready\n"
+
+    def run(processes: list[tuple[dict[str, str], list[str]]]) -> list[tuple[int, str]]:
+        assert server.stdin and server.stdout
+        print(json.dumps(processes), file=server.stdin, flush=True)
+        return [(status, error) for status, error in json.loads(server.stdout.readline())]
+
+    yield run
+    server.stdin.close()
+    server.wait(timeout=30)

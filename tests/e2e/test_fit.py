@@ -223,22 +223,3 @@ def test_a_default_run_says_nothing_that_needs_no_action(config: Path, tmp_path:
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     assert "epoch 3/3" in result.stdout and "test/accuracy" in result.stdout and "trained in" in result.stdout
-
-
-@pytest.mark.slow
-def test_two_processes_train_together_and_score_as_one(config: Path, tmp_path: Path, shell: Shell) -> None:
-    overlay = Path(__file__).parents[2] / "configs/trainer/ddp.yaml"
-    options = ["--config", str(config), "--config", str(overlay), "--trainer.accelerator", "cpu"]
-    result = shell("fit", *options, "--runs_dir", str(tmp_path))
-    assert result.returncode == 0, result.stderr
-    (folder,) = tmp_path.glob("tiny/2*")
-    together = json.loads((folder / "metrics.json").read_text())
-    assert together["test/accuracy"] > 0.9
-    assert len(list(folder.glob("wandb/offline-run-*"))) == 1
-    alone = shell("test", "--run", str(folder), "--trainer.devices", "1", "--trainer.strategy", "auto")
-    assert alone.returncode == 0, alone.stderr
-    (file,) = folder.glob("evaluations/test-*.json")
-    scores = json.loads(file.read_text())
-    assert scores["test/accuracy"] == together["test/accuracy"]
-    assert scores["test/macro_f1"] == together["test/macro_f1"]
-    assert scores["test/loss"] == pytest.approx(together["test/loss"], rel=1e-4)

@@ -4,9 +4,6 @@ import csv
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from project.data import DigitsData
 from project.tasks import SequenceClassification
-from tests.e2e.conftest import ROOT, TINY
+from tests.conftest import Together
+from tests.e2e.conftest import TINY
+from tests.processes import free_port, torchrun
 
 pytestmark = pytest.mark.slow
 
@@ -48,13 +47,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(scope="module")
-def start(digits: Path) -> Iterator[Start]:
-    """Fits that configuration into a folder, in processes on nodes as torchrun would start them, without W&B."""
-    command = [sys.executable, "-m", "tests.e2e.processes"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    server = subprocess.Popen(command, stdin=-1, stdout=-1, text=True, cwd=ROOT, env=environment)
-    assert server.stdin and server.stdout and server.stdout.readline() == "ready\n"
+@pytest.fixture
+def start(digits: Path, together: Together) -> Start:
+    """Fits that configuration into a folder, in processes that torchrun or srun seem to have started, without W&B."""
 
     def run(
         folder: Path, *options: str, nodes: int = 1, devices: int = 2, wandb: bool = False, slurm: Path | None = None
@@ -63,33 +58,19 @@ def start(digits: Path) -> Iterator[Start]:
         words += ["--trainer.devices", str(devices), "--trainer.num_nodes", str(nodes), "--trainer.strategy", "ddp"]
         if not wandb:
             words += ["--trainer.logger", "project.loggers.MetricsCSV"]
-        with socket.socket() as probe:
-            probe.bind(("localhost", 0))
-            port = probe.getsockname()[1]
-        processes = []
-        for rank in range(nodes * devices):
-            numbers = {"RANK": rank, "LOCAL_RANK": rank % devices, "GROUP_RANK": rank // devices, "MASTER_PORT": port}
-            numbers |= {"WORLD_SIZE": nodes * devices, "LOCAL_WORLD_SIZE": devices}
-            names = {"MASTER_ADDR": "localhost", "TORCHELASTIC_RUN_ID": "test"}
-            if slurm is not None:  # as srun would set them, with the folder of an scontrol
-                numbers = {
-                    "PROCID": rank,
-                    "LOCALID": rank % devices,
-                    "NODEID": rank // devices,
-                    "NTASKS": nodes * devices,
-                }
-                numbers = {f"SLURM_{name}": number for name, number in numbers.items()}
-                numbers |= {"SLURM_NTASKS_PER_NODE": devices, "SLURM_JOB_ID": 4217, "MASTER_PORT": port}
-                path = f"{slurm}:{os.environ['PATH']}"
-                names = {"SLURM_JOB_NAME": "train", "SLURM_NODELIST": "localhost", "PATH": path}
-            processes.append((names | {k: str(v) for k, v in numbers.items()}, [*words, *options]))
-        server.stdin.write(json.dumps(processes) + "\n")
-        server.stdin.flush()
-        return [(status, error) for status, error in json.loads(server.stdout.readline())]
+        ranks = torchrun(nodes, devices) if slurm is None else srun(nodes, devices, slurm)
+        return together([(rank, [*words, *options]) for rank in ranks])
 
-    yield run
-    server.stdin.close()
-    server.wait(timeout=30)
+    return run
+
+
+def srun(nodes: int, devices: int, folder: Path) -> list[dict[str, str]]:
+    """What SLURM would have in the environment of each process, with the folder of an scontrol in its path."""
+    fixed = {"NTASKS": nodes * devices, "NTASKS_PER_NODE": devices, "JOB_ID": 4217, "JOB_NAME": "train"}
+    fixed |= {"NODELIST": "localhost"}
+    place = {"MASTER_PORT": free_port(), "PATH": f"{folder}:{os.environ['PATH']}"}
+    ranks = [{"PROCID": i, "LOCALID": i % devices, "NODEID": i // devices} for i in range(nodes * devices)]
+    return [place | {f"SLURM_{name}": str(value) for name, value in (fixed | rank).items()} for rank in ranks]
 
 
 def columns(run: Path, *names: str) -> Tensor:

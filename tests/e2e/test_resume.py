@@ -1,6 +1,7 @@
 """A run that was stopped, in whatever way, and goes on ends bit by bit as if it had not been."""
 
 import csv
+import json
 import os
 import re
 import resource
@@ -8,9 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,7 +25,10 @@ from project.__main__ import main
 from project.checkpoint_io import AtomicCheckpointIO
 from project.errors import UserError
 from project.runs import ENVIRONMENT_VARIABLE, Run
+from project.tasks import SequenceClassification
+from tests.conftest import Together
 from tests.e2e.conftest import ROOT, train
+from tests.processes import torchrun
 
 
 @pytest.fixture(scope="module")
@@ -263,35 +269,37 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_ends_and_the_run_goes_on(number: int, short: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = start("--config", str(short), "--run", str(run), "--ckpt_path", "auto", "--trainer.max_epochs", "500")
-    wait_for(lambda: (run / "metrics.csv").exists() and len(rows(run)) > 3)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
-    (step,) = re.findall(rf"^stopped by {signal.Signals(number).name}, saved at step (\d+)$", error, re.MULTILINE)
-    assert load(run / "checkpoints/last.ckpt")["global_step"] == int(step)
-    assert rows(run)[-1]["step"] == str(int(step) - 1)
-    end = str(int(step) + 2)
-    assert fit("--run", str(run), "--trainer.max_steps", end) == 0
-    whole = train(short, tmp_path, "--trainer.max_epochs", "500", "--trainer.max_steps", end)
-    trained = [[r["step"] for r in rows(folder) if r["train/loss"]] for folder in (run, whole.folder)]
-    assert trained[0] == trained[1] == [str(i) for i in range(int(end))]
+def test_signals_save_and_end_and_runs_go_on(short: Path, tmp_path: Path) -> None:
+    runs = {number: tmp_path / number.name for number in (signal.SIGTERM, signal.SIGINT)}
+    auto = ["--config", str(short), "--ckpt_path", "auto", "--trainer.max_epochs", "500"]
+    processes = {number: start(*auto, "--run", str(run)) for number, run in runs.items()}
+    steps = {}
+    for number, run in runs.items():
+        wait_for(lambda run=run: (run / "metrics.csv").exists() and len(rows(run)) > 3)  # type: ignore[misc]
+        processes[number].send_signal(number)
+        _, error = processes[number].communicate(timeout=60)
+        assert processes[number].returncode == 128 + number
+        (step,) = re.findall(rf"^stopped by {number.name}, saved at step (\d+)$", error, re.MULTILINE)
+        assert load(run / "checkpoints/last.ckpt")["global_step"] == int(step)
+        assert rows(run)[-1]["step"] == str(int(step) - 1)
+        steps[number] = int(step)
+    end = str(max(steps.values()) + 2)
+    for run in runs.values():
+        assert fit("--run", str(run), "--trainer.max_steps", end) == 0
+        assert [row["step"] for row in rows(run) if row["train/loss"]] == [str(i) for i in range(int(end))]
 
 
 @pytest.mark.slow
 def test_without_its_wandb_process_a_run_ends_and_its_csv_is_whole(config: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start("--config", str(config), "--run", str(run), "--ckpt_path", "auto", "--trainer.max_epochs", "20")
+    process = start("--config", str(config), "--run", str(run), "--ckpt_path", "auto", "--trainer.max_epochs", "6")
     wait_for(lambda: (run / "metrics.csv").exists() and len(rows(run)) > 3)
     (helper,) = [pid for pid in descendants(process.pid) if "wandb-core" in command_line(pid)]
     os.kill(helper, signal.SIGKILL)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
-    assert sum(bool(row["val/accuracy"]) for row in rows(run)) == 20
-    assert fit("--run", str(run), "--trainer.max_epochs", "21") == 0
+    assert sum(bool(row["val/accuracy"]) for row in rows(run)) == 6
+    assert fit("--run", str(run), "--trainer.max_epochs", "7") == 0
     ids = {folder.name.rpartition("-")[2] for folder in run.glob("wandb/offline-run-*")}
     assert ids == {"run"}, "the run that went on is another to W&B"
 
@@ -305,40 +313,61 @@ def command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
+class Killed(SequenceClassification):
+    """In a process that is told of it, killed by SIGKILL at some moment of a batch or of what follows."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if os.environ.get("KILL_IN_BATCH") == str(batch_idx):
+            threading.Timer(float(os.environ["KILL_AFTER"]), os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+
+def kill(random: Random, batches: int) -> dict[str, str]:
+    """The environment of a process that is to be killed."""
+    return {"KILL_IN_BATCH": str(random.randrange(batches)), "KILL_AFTER": str(random.uniform(0.0, 0.03))}
+
+
 @pytest.mark.slow
-def test_twenty_kills_at_random_change_no_bit(short: Path, tmp_path: Path) -> None:
+def test_twenty_kills_at_random_change_no_bit(short: Path, tmp_path: Path, together: Together) -> None:
     content: dict[str, Any] = yaml.safe_load(short.read_text())
     content["trainer"] |= {"max_epochs": 25, "accumulate_grad_batches": 2}
+    content["model"]["class_path"] = "tests.e2e.test_resume.Killed"
     content["checkpoint"] = {"every_n_steps": 2}
     file = tmp_path / "long.yaml"
     file.write_text(yaml.safe_dump(content))
-    whole = Run(tmp_path / "whole")
-    assert start("--config", str(file), "--run", str(whole.folder), "--ckpt_path", "auto").wait(timeout=120) == 0
-    run = tmp_path / "killed"
-    command = [sys.executable, "-m", "tests.e2e.kill_loop", str(file), str(run), "20"]
-    result = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=200
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
-    assert_same_weights(run / "checkpoints/last.ckpt", whole.checkpoint("last"))
-    assert_same_weights(run / "checkpoints/best.ckpt", whole.checkpoint("best"))
+    whole, run = tmp_path / "whole", tmp_path / "killed"
+    words = {to: ["fit", "--config", str(file), "--run", str(to), "--ckpt_path", "auto"] for to in (whole, run)}
+    random, stops = Random(20), set()
+    for _ in range(20):
+        assert together([(kill(random, 10), words[run])]) == [(-signal.SIGKILL, "")]
+        stops.add(rows(run)[-1]["step"] if (run / "metrics.csv").exists() else None)
+    assert len(stops) > 10
+    assert together([({}, words[run]), ({}, words[whole])]) == [(0, ""), (0, "")]
+    for name in ("last", "best"):
+        assert_same_weights(run / f"checkpoints/{name}.ckpt", whole / f"checkpoints/{name}.ckpt")
     steps = [row["step"] for row in rows(run) if row["train/loss"]]
     assert len(steps) == len(set(steps))
 
 
 @pytest.mark.slow
-def test_two_processes_killed_go_on_exactly(short: Path, tmp_path: Path) -> None:
+def test_two_processes_share_a_folder_and_killed_go_on_exactly(short: Path, tmp_path: Path, together: Together) -> None:
+    """The whole run is started as a user would, the one that is killed as by torchrun."""
     ddp = ["--config", str(short), "--config", str(ROOT / "configs/trainer/ddp.yaml"), "--trainer.accelerator", "cpu"]
-    options = [*ddp, "--trainer.max_epochs", "4", "--checkpoint.every_n_steps", "2"]
-    whole = start(*options, "--run", str(tmp_path / "whole"), "--ckpt_path", "auto")
-    assert whole.wait(timeout=120) == 0
-    run = tmp_path / "killed"
-    process = start(*options, "--run", str(run), "--ckpt_path", "auto")
-    wait_for(lambda: (run / "metrics.csv").exists() and len(rows(run)) > 7)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    step = load(run / "checkpoints/last.ckpt")["global_step"]
-    again = start("--run", str(run))
-    assert again.wait(timeout=120) == 0
-    assert 0 < step < load(run / "checkpoints/last.ckpt")["global_step"]
-    assert_same_weights(run / "checkpoints/last.ckpt", tmp_path / "whole/checkpoints/last.ckpt")
+    options = [*ddp, "--model", "tests.e2e.test_resume.Killed", "--checkpoint.every_n_steps", "2"]
+    whole, run = tmp_path / "whole", tmp_path / "killed"
+    logger = ["--trainer.logger+", "project.loggers.WandB"]
+    process = start(*options, *logger, "--run", str(whole), "--ckpt_path", "auto")
+    words = ["fit", *options, "--run", str(run), "--ckpt_path", "auto"]
+    random = Random(2)
+    for _ in range(3):
+        results = together([(place | kill(random, 5), words) for place in torchrun(1, 2)])
+        assert -signal.SIGKILL in [status for status, _ in results], results
+    assert load(run / "checkpoints/last.ckpt")["global_step"] > 0
+    assert together([(place, words) for place in torchrun(1, 2)]) == [(0, ""), (0, "")]
+    assert process.communicate(timeout=120)[1] == "" and process.returncode == 0
+    assert_same_weights(run / "checkpoints/last.ckpt", whole / "checkpoints/last.ckpt")
+    assert len(list(whole.glob("wandb/offline-run-*"))) == 1
+    assert main(["test", "--run", str(whole), "--trainer.devices", "1", "--trainer.strategy", "auto"]) == 0
+    (file,) = whole.glob("evaluations/test-*.json")
+    alone, both = json.loads(file.read_text()), json.loads((whole / "metrics.json").read_text())
+    assert (alone["test/accuracy"], alone["test/macro_f1"]) == (both["test/accuracy"], both["test/macro_f1"])
+    assert alone["test/loss"] == pytest.approx(both["test/loss"], rel=1e-4)
