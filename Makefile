@@ -13,11 +13,14 @@ BIN := .venv/bin
 fit: .venv/installed
 	$(BIN)/python -m project fit --config configs/classify.yaml
 
+# Two processes with a thread each: most of a test's time is spent where a second thread has nothing to do.
+test test-slow: PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
 test: .venv/installed
-	$(BIN)/python -m pytest -m 'not slow' --cov --cov-report=term
+	$(PYTEST) -m 'not slow' --cov --cov-report=term
 
 test-slow: .venv/installed
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 lint: .venv/installed
 	$(BIN)/pre-commit run --all-files

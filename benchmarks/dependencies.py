@@ -20,7 +20,17 @@ from benchmarks.report import machine, markdown
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 LINE = re.compile(r'^(?:(?P<extra>\w+) = \[)?\s*"(?P<requirement>[^"]+)"[],]*\s*(?:# (?P<purpose>.*))?$')
 MODULES = {"scikit-learn": "sklearn"}  # imported by another name; else the name with _ for -
-NEVER_IMPORTED = {"wn", "mypy", "nbstripout", "pre-commit-hooks", "pytest-cov", "ruff", "types-PyYAML", "pandas-stubs"}
+NEVER_IMPORTED = {
+    "wn",
+    "mypy",
+    "nbstripout",
+    "pre-commit-hooks",
+    "pytest-cov",
+    "pytest-xdist",
+    "ruff",
+    "types-PyYAML",
+    "pandas-stubs",
+}
 
 
 def declared(text: str) -> Iterator[tuple[str, str, str]]:
