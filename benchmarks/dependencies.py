@@ -20,17 +20,6 @@ from benchmarks.report import machine, markdown
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 LINE = re.compile(r'^(?:(?P<extra>\w+) = \[)?\s*"(?P<requirement>[^"]+)"[],]*\s*(?:# (?P<purpose>.*))?$')
 MODULES = {"scikit-learn": "sklearn"}  # imported by another name; else the name with _ for -
-NEVER_IMPORTED = {
-    "wn",
-    "mypy",
-    "nbstripout",
-    "pre-commit-hooks",
-    "pytest-cov",
-    "pytest-xdist",
-    "ruff",
-    "types-PyYAML",
-    "pandas-stubs",
-}
 
 
 def declared(text: str) -> Iterator[tuple[str, str, str]]:
@@ -95,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows.append([name, extra or "always", purpose, "", ""])
             continue
         seconds = ""
-        if name not in NEVER_IMPORTED:
+        if extra != "dev" and name != "wn":  # which are run or read, not imported
             seconds = f"{import_seconds(MODULES.get(name, name.replace('-', '_')), repeats):.1f} s"
         brings = closure([requirement]) - (base if extra else set())
         rows.append([name, extra or "always", purpose, f"{megabytes(brings):.0f} MB", seconds])
