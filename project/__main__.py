@@ -18,6 +18,7 @@ VERBS = {
     "sweep": ("project.sweep.command", "search for hyperparameters, as `wandb sweep` does, without an account"),
     "compare": ("project.compare.command", "what differs between runs, scores over seeds, curves on one page"),
     "schema": ("project.schema", "write a schema by which editors complete and check configurations"),
+    "new": ("project.fork.command", "a project of your own out of this one: your name, a fresh history"),
 }
 
 HELP = f"""usage: python -m project VERB [options]

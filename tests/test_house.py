@@ -124,7 +124,8 @@ def test_what_an_extra_brings_is_imported_where_it_is_used() -> None:
 
 
 def test_what_needs_no_torch_imports_none() -> None:
-    words = [f"{PACKAGE}.{name}" for name in ("__main__", "export.predictor", "compare", "compare.command", "predict")]
+    light = ("__main__", "export.predictor", "compare", "compare.command", "predict", "fork.command")
+    words = [f"{PACKAGE}.{name}" for name in light]
     heavy = ["torch", "lightning", "pandas", "matplotlib", "wandb", "pyarrow", "onnxruntime"]
     code = f"import sys, {', '.join(words)}; print(*[name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
