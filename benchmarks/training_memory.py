@@ -1,6 +1,7 @@
 """Peak memory of training by batch, precision, accumulation and checkpointing: python -m benchmarks.training_memory."""
 
 import argparse
+import time
 from contextlib import nullcontext
 
 import torch
@@ -23,10 +24,10 @@ SETTINGS = [
 ]
 
 
-def training_peak(
+def train(
     d_model: int, layers: int, tokens: int, precision: str, micro_batches: int, checkpointing: bool
-) -> float:
-    """MiB that two steps take at most, beyond what the libraries take."""
+) -> tuple[float, float]:
+    """MiB that two steps take at most, beyond what the libraries take, and seconds of the second."""
     torch.manual_seed(0)
     before = peak()
     encoder = Encoder(d_model, layers, d_model // 64, max_length=LENGTH, activation_checkpointing=checkpointing)
@@ -34,6 +35,7 @@ def training_peak(
     optimizer = torch.optim.AdamW(network.parameters(), fused=True)
     rows = tokens // LENGTH // micro_batches
     for _ in range(2):
+        start = time.perf_counter()
         for _ in range(micro_batches):
             ids, mask = torch.randint(VOCABULARY, (rows, LENGTH)), torch.ones(rows, LENGTH, dtype=torch.bool)
             with torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext():
@@ -41,7 +43,7 @@ def training_peak(
             F.cross_entropy(logits.float(), torch.randint(CLASSES, (rows,))).div(micro_batches).backward()
         optimizer.step()
         optimizer.zero_grad()
-    return peak() - before
+    return peak() - before, time.perf_counter() - start
 
 
 def main() -> None:
@@ -52,10 +54,11 @@ def main() -> None:
     rows = []
     for tokens, precision, micro_batches, checkpointing in SETTINGS:
         setting = (tokens, precision, micro_batches, checkpointing)
-        mib = in_fresh_process(training_peak, options.d_model, options.layers, *setting)
-        rows.append([f"{tokens:,}", precision, str(micro_batches), "yes" if checkpointing else "no", f"{mib:,.0f}"])
+        mib, seconds = in_fresh_process(train, options.d_model, options.layers, *setting)
+        words = [f"{tokens:,}", precision, str(micro_batches), "yes" if checkpointing else "no"]
+        rows.append([*words, f"{mib:,.0f}", f"{seconds:.1f}"])
     print(f"{machine()}; d_model {options.d_model}, {options.layers} layers, {LENGTH} tokens a text, AdamW\n")
-    print(markdown(["tokens a step", "precision", "micro-batches", "checkpointing", "peak MiB"], rows))
+    print(markdown(["tokens a step", "precision", "micro-batches", "checkpointing", "peak MiB", "s a step"], rows))
 
 
 if __name__ == "__main__":
