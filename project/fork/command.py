@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import project
@@ -57,8 +58,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--dry_run", action="store_true", help="say what would be done, and do nothing")
     options = parser.parse_args(arguments[1:])
     target = options.path.expanduser().absolute()
-    check_name(options.name)
     check_target(target)
+    check_name(options.name)
     without = {*options.without, *(["benchmarks"] if "demo" in options.without else [])}  # which measure on the data
     sources = repository_files()
     files = plan(sources, options.name, without)
@@ -68,7 +69,8 @@ def main(arguments: Sequence[str]) -> None:
             if file.changed or file.source != file.target:
                 moved = f" -> {file.target}" if file.source != file.target else ""
                 print(f"  {file.source}{moved}: {file.changed} lines changed")
-        print(*(f"  {path}: left out" for path in left_out), sep="\n")
+        for path in left_out:
+            print(f"  {path}: left out")
         print(f"{target} would hold {len(files)} files and one commit; nothing is written")
         return
     make(target, files, f"A fork of {PACKAGE} {project.__version__}{here()}")
@@ -101,16 +103,16 @@ def check_target(target: Path) -> None:
     """Refuse a folder that cannot be made.
 
     Raises:
-        UserError: it is there, lies within this repository, or what it would lie in is not there.
+        UserError: it is there, lies within this repository, or what it would lie in is not there; or this is no clone.
     """
+    if not (ROOT / "pyproject.toml").is_file():
+        raise UserError(f"{ROOT} holds no repository, only the package; call new from a clone")
     if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
         raise UserError(f"{target} is there already; give a folder that is not, or an empty one")
     if not target.parent.is_dir():
         raise UserError(f"{target.parent} is no folder; make it first")
     if target.resolve().is_relative_to(ROOT.resolve()):
         raise UserError(f"{target} lies within {ROOT}; give a folder outside")
-    if not (ROOT / "pyproject.toml").is_file():
-        raise UserError(f"{ROOT} holds no repository, only the package; call new from a clone")
 
 
 def git(folder: Path, *words: str) -> str:
@@ -144,13 +146,9 @@ def repository_files() -> list[Path]:
     except UserError:
         listed = ""
     if not listed:
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as folder:
-            git(Path(folder), "init", "-q")
-            listed = git(
-                ROOT, f"--git-dir={folder}/.git", "--work-tree=.", "ls-files", "-z", "-o", "--exclude-standard"
-            )
+        with TemporaryDirectory() as folder:
+            git(ROOT, "init", "-q", "--bare", folder)
+            listed = git(ROOT, f"--git-dir={folder}", "--work-tree=.", "ls-files", "-zo", "--exclude-standard")
     return sorted(Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file())
 
 
