@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import random
 import re
 import resource
 import shutil
@@ -13,13 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
 
 from project.__main__ import main
 from project.checkpoint_io import AtomicCheckpointIO
@@ -114,7 +116,7 @@ def test_every_kind_of_checkpoint_goes_on_exactly(
 def test_a_longer_run_records_its_new_configuration(short: Path, tmp_path: Path) -> None:
     run = train(short, tmp_path)
     rows_before = rows(run.folder)
-    assert fit("--run", str(run.folder), "--trainer.max_epochs", "3") == 0
+    assert fit("--ckpt_path", str(run.checkpoint("last")), "--trainer.max_epochs", "3") == 0
     assert run.config["trainer"]["max_epochs"] == 3
     assert yaml.safe_load((run.folder / "config-1.yaml").read_text())["trainer"]["max_epochs"] == 2
     assert load(run.checkpoint("last"))["epoch"] == 2
@@ -314,36 +316,47 @@ def command_line(pid: int) -> str:
 
 
 class Killed(SequenceClassification):
-    """In a process that is told of it, killed by SIGKILL at some moment of a batch or of what follows."""
+    """In a process that is told of it, killed by SIGKILL at some moment of a batch or of what follows.
+
+    Its loss needs the random numbers of Python and numpy, as its dropout those of torch.
+    """
+
+    def weighted_loss(self, loss_sum: Tensor, weight: Tensor | int) -> Tensor:
+        return super().weighted_loss(loss_sum * (random.random() + np.random.rand()), weight)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if os.environ.get("KILL_IN_BATCH") == str(batch_idx):
             threading.Timer(float(os.environ["KILL_AFTER"]), os.kill, (os.getpid(), signal.SIGKILL)).start()
 
 
-def kill(random: Random, batches: int) -> dict[str, str]:
+def kill(draw: random.Random, batches: int) -> dict[str, str]:
     """The environment of a process that is to be killed."""
-    return {"KILL_IN_BATCH": str(random.randrange(batches)), "KILL_AFTER": str(random.uniform(0.0, 0.03))}
+    return {"KILL_IN_BATCH": str(draw.randrange(batches)), "KILL_AFTER": str(draw.uniform(0.0, 0.03))}
 
 
 @pytest.mark.slow
 def test_twenty_kills_at_random_change_no_bit(short: Path, tmp_path: Path, together: Together) -> None:
     content: dict[str, Any] = yaml.safe_load(short.read_text())
     content["trainer"] |= {"max_epochs": 25, "accumulate_grad_batches": 2}
+    average = {"class_path": "lightning.pytorch.callbacks.EMAWeightAveraging", "init_args": {"decay": 0.9}}
+    patience = {"monitor": "val/loss", "min_delta": 9.0, "patience": 15}
+    stop = {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": patience}
+    content["trainer"]["callbacks"] += [average, stop]
     content["model"]["class_path"] = "tests.e2e.test_resume.Killed"
     content["checkpoint"] = {"every_n_steps": 2}
     file = tmp_path / "long.yaml"
     file.write_text(yaml.safe_dump(content))
     whole, run = tmp_path / "whole", tmp_path / "killed"
     words = {to: ["fit", "--config", str(file), "--run", str(to), "--ckpt_path", "auto"] for to in (whole, run)}
-    random, stops = Random(20), set()
+    draw, stops = random.Random(20), set()
     for _ in range(20):
-        assert together([(kill(random, 10), words[run])]) == [(-signal.SIGKILL, "")]
+        assert together([(kill(draw, 10), words[run])]) == [(-signal.SIGKILL, "")]
         stops.add(rows(run)[-1]["step"] if (run / "metrics.csv").exists() else None)
     assert len(stops) > 10
     assert together([({}, words[run]), ({}, words[whole])]) == [(0, ""), (0, "")]
     for name in ("last", "best"):
         assert_same_weights(run / f"checkpoints/{name}.ckpt", whole / f"checkpoints/{name}.ckpt")
+    assert load(whole / "checkpoints/last.ckpt")["epoch"] == patience["patience"]
     steps = [row["step"] for row in rows(run) if row["train/loss"]]
     assert len(steps) == len(set(steps))
 
@@ -357,9 +370,9 @@ def test_two_processes_share_a_folder_and_killed_go_on_exactly(short: Path, tmp_
     logger = ["--trainer.logger+", "project.loggers.WandB"]
     process = start(*options, *logger, "--run", str(whole), "--ckpt_path", "auto")
     words = ["fit", *options, "--run", str(run), "--ckpt_path", "auto"]
-    random = Random(2)
+    draw = random.Random(2)
     for _ in range(3):
-        results = together([(place | kill(random, 5), words) for place in torchrun(1, 2)])
+        results = together([(place | kill(draw, 5), words) for place in torchrun(1, 2)])
         assert -signal.SIGKILL in [status for status, _ in results], results
     assert load(run / "checkpoints/last.ckpt")["global_step"] > 0
     assert together([(place, words) for place in torchrun(1, 2)]) == [(0, ""), (0, "")]
