@@ -54,6 +54,9 @@ HELP_TITLES = {
 class ProjectCLI(LightningCLI):
     """Lightning's CLI plus: one folder per run, values linked from data to model, a test after fit."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ProjectCLI":
+        return self  # a model holds it through its optimizer's callable, and a copy of a model is none of the loggers
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--name", type=str, default="run", help="Name of the run: runs/<name>/<id>.")
         parser.add_argument("--runs_dir", type=str, default="runs", help="Folder of all runs.")

@@ -60,6 +60,15 @@ def test_shipped_configurations_pass_on_small_data(configs: list[str], table: Pa
     assert code == 0 and len(rows) >= 23
 
 
+def test_copies_of_the_model_begin_no_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr("wandb.init", lambda *_, **options: begun.append(options))
+    monkeypatch.setattr("wandb.require", begun.append)  # which Lightning calls when its logger is copied
+    config = str(ROOT / "configs" / "digits.yaml")
+    code, rows = check(tmp_path, "--config", config, "--only", "update-ratio", "same-batch-twice")
+    assert (code, len(rows), begun) == (0, 2, [])
+
+
 def test_a_failure_is_said_and_exits_with_one(
     config: Path,  # noqa: F811
     tmp_path: Path,
