@@ -83,7 +83,7 @@ def train_keeping(
 
     with monkeypatch.context() as patch:
         patch.setattr(AtomicCheckpointIO, "save_checkpoint", save_and_copy)
-        run = train(config, folder / "runs", "--checkpoint.every_n_steps", "1", *options).folder
+        run = train(config, folder / "runs", "--checkpoint.every_n_minutes", "1e-9", *options).folder
     return run, snapshots
 
 
