@@ -64,8 +64,8 @@ def test_copies_of_the_model_begin_no_run_of_wandb(tmp_path: Path, monkeypatch: 
     begun: list[object] = []
     monkeypatch.setattr("wandb.init", lambda *_, **options: begun.append(options))
     monkeypatch.setattr("wandb.require", begun.append)  # which Lightning calls when its logger is copied
-    config = str(ROOT / "configs" / "digits.yaml")
-    code, rows = check(tmp_path, "--config", config, "--only", "update-ratio", "same-batch-twice")
+    digits = str(ROOT / "configs" / "digits.yaml")
+    code, rows = check(tmp_path, "--config", digits, "--only", "update-ratio", "same-batch-twice")
     assert (code, len(rows), begun) == (0, 2, [])
 
 
