@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--dry_run", action="store_true", help="say what would be done, and do nothing")
     options = parser.parse_args(arguments[1:])
-    target = options.path.expanduser().absolute()
+    target = Path(os.path.abspath(options.path.expanduser()))
     check_target(target)
     check_name(options.name)
     without = {*options.without, *(["benchmarks"] if "demo" in options.without else [])}  # which measure on the data

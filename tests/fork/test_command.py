@@ -29,7 +29,7 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare_fork(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bare")
+    folder = tmp_path_factory.mktemp("an empty folder")
     assert main(["new", str(folder), "--name", NAME, "--without", "demo"]) == 0
     return folder
 
@@ -64,7 +64,7 @@ def test_configurations_name_the_new_package_and_are_otherwise_as_they_were(fork
     assert table["tool"]["setuptools"]["packages"]["find"]["include"] == [f"{NAME}*"]
     assert list(table["tool"]["setuptools"]["package-data"]) == [NAME]
     assert table["tool"]["coverage"]["run"]["source"] == [NAME]
-    assert table["tool"]["mypy"]["files"] == [NAME, "benchmarks"]
+    assert table["tool"]["mypy"]["files"][0] == NAME
 
 
 def test_one_commit_that_holds_everything(fork: Path) -> None:
@@ -101,7 +101,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     assert f"  {PACKAGE}/errors.py -> {NAME}/errors.py: 0 lines changed" in lines
     assert re.search(r"^  configs/digits\.yaml: 3 lines changed$", "\n".join(lines), re.MULTILINE)
-    assert "  benchmarks/train.py: left out" in lines
+    dropped = {f"  {path}: left out" for path in repository_files() if "benchmarks" in path.parts}
+    assert {line for line in lines if line.endswith("left out")} == dropped
     assert not any("LICENSE" in line for line in lines)
     assert re.fullmatch(rf"{tmp_path}/a would hold \d+ files and one commit; nothing is written", lines[-1])
     assert not list(tmp_path.iterdir())
@@ -175,7 +176,7 @@ def test_an_unpacked_archive_is_forked_without_what_git_would_ignore(
 def test_its_own_tests_pass(bare_fork: Path, tmp_path: Path) -> None:
     (tmp_path / PACKAGE).mkdir()
     (tmp_path / PACKAGE / "__init__.py").write_text("raise ImportError('the template is imported')")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
     chosen = [
         "tests/nn",
         "tests/fork/test_rename.py",
