@@ -115,7 +115,9 @@ def test_notebook() -> None:
    "cell_type": "code",
    "source": [
     "%%writefile a.yaml\\n",
-    "acme: {command: [-m, <acme>]}\\n"
+    "command:\\n",
+    "- -m\\n",
+    "- <acme>\\n"
    ]
   },
   {
