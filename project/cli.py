@@ -313,4 +313,7 @@ def command_line(cls: type[ProjectCLI], arguments: Sequence[str]) -> ProjectCLI:
 
 def finish_wandb() -> None:
     if "wandb" in sys.modules:
-        sys.modules["wandb"].finish()
+        try:
+            sys.modules["wandb"].finish()
+        except Exception as error:  # the network is lost, or its service has ended
+            log.warning("W&B has not sent all (%s): `wandb sync` can", str(error).partition("\n")[0])

@@ -17,6 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from project.runs import Run
 
 SECONDS_TO_REACH_WANDB = 20
+SECONDS_TO_SEND_THE_REST = "300"
 
 log = logging.getLogger("project")
 
@@ -114,6 +115,8 @@ class WandB(WandbLogger):
         if "WANDB_MODE" not in os.environ and not _stored_key():
             os.environ["WANDB_MODE"] = "offline"
         os.environ.setdefault("WANDB_SILENT", "true")
+        os.environ.setdefault("WANDB_FINISH_TIMEOUT", SECONDS_TO_SEND_THE_REST)  # by itself it would wait for ever
+        os.environ.setdefault("WANDB_FINISH_TIMEOUT_RAISES", "true")
         run = Run.current()
         if run is not None:  # what waits for its upload is the run's too
             os.environ["WANDB_DATA_DIR"] = str(run.folder / "wandb")
@@ -140,10 +143,10 @@ class WandB(WandbLogger):
             try:
                 experiment: Any = super().experiment
                 self._link(experiment)
-                if self._save_code:
-                    experiment.log_code(str(Path(__file__).parent))
             except Exception as error:
                 self._go_offline(error)
+            else:
+                self._log_code(experiment)
         return self._experiment
 
     def _go_offline(self, error: Exception) -> None:
@@ -153,9 +156,17 @@ class WandB(WandbLogger):
         log.warning("W&B cannot be reached (%s); it records offline, for `wandb sync`", _first_line(error))
         import wandb
 
-        wandb.teardown()  # its service keeps the run's id, and the mode that it was started in
+        with suppress(Exception, SystemExit):  # the latter if its service has ended badly
+            wandb.teardown()  # its service keeps the run's id, and the mode that it was started in
         os.environ["WANDB_MODE"] = "offline"
         _ = self.experiment
+
+    def _log_code(self, experiment: Any) -> None:
+        try:
+            if self._save_code:
+                experiment.log_code(str(Path(__file__).parent))
+        except Exception as error:
+            log.warning("W&B has no copy of the code (%s)", _first_line(error))
 
     def _link(self, experiment: Any) -> None:
         """Show the record among those of its name's other runs: `wandb leet runs/<name>/wandb` overlays them all."""

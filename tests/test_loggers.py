@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from project.cli import finish_wandb
 from project.loggers import MetricsCSV, WandB
 from project.runs import Run
 
@@ -50,6 +51,22 @@ def test_a_failure_of_wandb_is_said_once_and_goes_no_further(run: Run, monkeypat
     logger.log_metrics({"loss": 1.0}, step=1)
     logger.finalize("success")
     assert said == ["W&B stopped recording (division by zero); training goes on, and metrics.csv holds every value"]
+
+
+def test_code_and_end_may_fail(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    def fail(*_: object) -> None:
+        raise TimeoutError("no answer\nin time")
+
+    said: list[str] = []
+    monkeypatch.setattr("project.loggers.log.warning", lambda message, *values: said.append(message % values))
+    monkeypatch.setattr(wandb.Run, "log_code", fail)
+    assert WandB().experiment.id == run.id
+    with monkeypatch.context() as patch:
+        patch.setattr(wandb, "finish", fail)
+        finish_wandb()
+    assert said == ["W&B has no copy of the code (no answer)", "W&B has not sent all (no answer): `wandb sync` can"]
 
 
 OFFLINE = """
