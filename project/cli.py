@@ -105,6 +105,8 @@ class ProjectCLI(LightningCLI):
         if self.subcommand != "fit":  # Lightning itself mutes the loggers under fast_dev_run
             config.trainer.logger = False
         if (run := Run.current()) is not None:
+            if self.subcommand == "fit" and rank_zero_only.rank == 0:
+                run.lock()
             config.trainer.default_root_dir = str(run.folder)
         self._take_pretrained_tokenizer(config)
 
@@ -183,13 +185,14 @@ class ProjectCLI(LightningCLI):
             return
         # Asked for now, since a test takes the timer back to its checkpoint.
         seconds = max(c.time_elapsed("train") for c in self.trainer.callbacks if isinstance(c, Timer))  # type: ignore[attr-defined]
-        path = best.best_model_path
-        scores = dict(self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=path, weights_only=True)[0])
+        of_best: dict[str, Any] = {"ckpt_path": best.best_model_path, "weights_only": True, "verbose": False}
+        scores = dict(self.trainer.test(self.model, datamodule=self.datamodule, **of_best)[0])
         if best.monitor and best.best_model_score is not None:
             scores[best.monitor] = best.best_model_score.item()
         if self.trainer.is_global_zero:
             run.write_json("metrics.json", scores)
             write_model_card(run)
+            log.info("best checkpoint:  " + "  ".join(f"{name} {score:.4f}" for name, score in scores.items()))
             log.info(f"trained in {seconds:.0f} s, run: {run.folder}")
 
     def after_validate(self) -> None:

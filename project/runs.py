@@ -12,6 +12,7 @@ README.md         the model card, with confusion.png
 wandb/  export/
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -25,7 +26,7 @@ from importlib import import_module
 from itertools import count
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -35,6 +36,8 @@ log = logging.getLogger("project")
 
 # Names the current run to the processes that a strategy starts.
 ENVIRONMENT_VARIABLE = "PROJECT_RUN_FOLDER"
+
+_locks: dict[Path, TextIO] = {}  # kept open: a lock goes when its file is closed
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,21 @@ class Run:
 
     def make_current(self) -> None:
         os.environ[ENVIRONMENT_VARIABLE] = str(self.folder.absolute())
+
+    def lock(self) -> None:
+        """Let no other process train in this folder as long as this one lives.
+
+        Raises:
+            UserError: one does.
+        """
+        file = (self.folder / ".lock").open("a")
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise UserError(f"{self.folder}: another process is training this run; wait for it, or end it") from error
+        except OSError:  # a file system without locks
+            return
+        _locks[self.folder] = file
 
     @staticmethod
     def end() -> None:

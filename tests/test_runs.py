@@ -1,5 +1,7 @@
 """Run folders: unique, named exactly, removed when nothing came of them."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,6 +35,20 @@ def test_a_folder_of_runs_is_no_run(tmp_path: Path) -> None:
     run.config_file.touch()
     with pytest.raises(UserError, match="did you mean"):
         Run.open(tmp_path)
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from project.runs import Run; Run(Path(sys.argv[1])).lock(); print(1)"
+    )
+    command = [sys.executable, "-uc", f"{script}; sys.stdin.read()", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdout.readline() == b"1\n"
+        with pytest.raises(UserError, match="another process is training this run"):
+            Run(tmp_path).lock()
+        holder.kill()
+    Run(tmp_path).lock()  # a process that was killed holds nothing
+    Run(tmp_path).lock()  # one's own is none to wait for
 
 
 def test_only_a_run_without_results_is_discarded(tmp_path: Path) -> None:

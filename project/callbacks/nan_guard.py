@@ -30,12 +30,14 @@ class NanGuard(Callback):
         if trainer.strategy.reduce_boolean_decision(finite) if together else finite:
             return
         batch, index = self._batch
-        ids = batch["ids"].tolist() if isinstance(batch, dict) and "ids" in batch else "unknown"
+        ids = batch["ids"].tolist() if isinstance(batch, dict) and "ids" in batch else []
+        rows = f"{ids[:10]}{f' and {len(ids) - 10} more' if len(ids) > 10 else ''}" if ids else "unknown"
         module = first_not_finite(pl_module, batch, index)
         origin = f"{module} is the first module whose output is not finite" if module else "all outputs are finite"
         message = (
             f"the loss is {loss.item()} in epoch {trainer.current_epoch}, batch {index}, after optimizer step "
-            f"{trainer.global_step}: {origin}; training rows of the batch: {ids}"
+            f"{trainer.global_step}: {origin}; training rows of the batch: {rows}; lower the learning rate, or see what "
+            "`python -m project check` says"
         )
         if together:
             messages: list[Any] = [None] * trainer.world_size

@@ -1,5 +1,6 @@
 """What Lightning does not carry over a resume: random state, place in the data, early stop, rows of the CSV."""
 
+import logging
 import random
 from typing import Any
 
@@ -11,6 +12,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loops.loop import _Loop
 
 from project.loggers import MetricsCSV
+
+log = logging.getLogger("project")
 
 
 class Resume(Callback):
@@ -45,6 +48,8 @@ class Resume(Callback):
             iter(loop._data_fetcher)  # type: ignore[arg-type]
         for stop in trainer.early_stopping_callbacks:
             trainer.should_stop |= stop.wait_count >= stop.patience
+        if trainer.ckpt_path:
+            log.info(f"going on in epoch {trainer.current_epoch + 1}, after step {trainer.global_step}")
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
                 logger.forget_from(trainer.global_step)

@@ -47,7 +47,9 @@ def main(arguments: Sequence[str]) -> None:
     drawn, left = panels(groups, options.metrics)
     if options.metrics and not drawn:
         there = sorted({name for record in records for name in record.curves})
-        raise UserError(f"no run has logged {' '.join(options.metrics)}; there are {', '.join(there) or 'no curves'}")
+        raise UserError(
+            f"no curve of {' '.join(options.metrics)}: not logged, or once only; there are {', '.join(there) or 'none'}"
+        )
     output = options.output or common_folder([record.run.folder for record in records]) / "compare.html"
 
     for reason in broken:

@@ -71,7 +71,10 @@ def _count(split: Split, batch: Any, padding: Padding, unknown_id: int | None) -
             split.labels[value] = split.labels.get(value, 0) + count
         if size > 1:
             split.mixed.append(len(values))
-    split.hashes.update(hash_rows(batch, lengths_B).tolist())
+    hash_B = hash_rows(batch, lengths_B)
+    if lengths_B is not None:
+        hash_B = hash_B[lengths_B > 1]  # empty texts are all alike, and repeat nothing
+    split.hashes.update(hash_B.tolist())
 
 
 def class_labels(batch: Any) -> Tensor | None:

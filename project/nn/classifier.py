@@ -4,6 +4,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from project.nn.contract import d_model_of
 from project.nn.dropout import Dropout
 from project.nn.heads import ClassificationHead, Pooling
 from project.nn.init import xavier_init
@@ -22,7 +23,7 @@ class SequenceClassifier(nn.Module):
         num_features: N, size of each token where tokens are vectors: a linear map takes the embedding's place.
 
     Raises:
-        ValueError: neither or both of vocab_size and num_features are given.
+        ValueError: neither or both of vocab_size and num_features are given, or the encoder gives another shape.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class SequenceClassifier(nn.Module):
         num_features: int | None = None,
     ) -> None:
         super().__init__()
-        d_model = int(encoder.d_model)  # type: ignore[arg-type]
+        d_model = d_model_of(encoder)
         if (vocab_size is None) == (num_features is None):
             raise ValueError(f"give one of vocab_size and num_features, got {vocab_size} and {num_features}")
         self.embedding: nn.Module

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from project.nn.contract import d_model_of
 from project.nn.dropout import Dropout
 from project.nn.init import xavier_init
 
@@ -17,11 +18,14 @@ class MaskedLanguageModel(nn.Module):
         encoder: maps (B, T, d_model) and a padding mask (B, T) to (B, T, d_model); has an attribute `d_model`.
         vocab_size: V, number of token ids.
         embedding_dropout: dropout on token embeddings.
+
+    Raises:
+        ValueError: the encoder gives another shape.
     """
 
     def __init__(self, encoder: nn.Module, vocab_size: int, embedding_dropout: float = 0.1) -> None:
         super().__init__()
-        d_model = int(encoder.d_model)  # type: ignore[arg-type]
+        d_model = d_model_of(encoder)
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.embedding_scale = d_model**0.5  # brings embeddings to unit variance (Vaswani et al., section 3.4)
         self.dropout = Dropout(embedding_dropout)

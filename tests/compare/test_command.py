@@ -81,7 +81,7 @@ def test_a_broken_run_that_was_named_is_one_line(
         (["EMPTY"], "is no run: it holds no config.yaml"),
         (["RUNS", "d_model=512"], "no run has model.encoder.d_model=512; there are 128, 64"),
         (["RUNS", "d_modl=64"], "no run has a setting d_modl; did you mean d_model"),
-        (["RUNS", "--metrics", "x/*"], "no run has logged x/*; there are train/loss, val/accuracy"),
+        (["RUNS", "--metrics", "x/*"], "no curve of x/*: not logged, or once only; there are train/loss, val/accuracy"),
         (["RUNS", "--output", "page.txt"], "must end in .html"),
         (["RUNS", "--output", "/proc/no/page.html"], "cannot write /proc/no/page.html"),
     ],

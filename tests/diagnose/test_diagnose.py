@@ -17,7 +17,7 @@ from project.diagnose import CHECKS, Result, diagnose
 from project.diagnose.batches import Padding, batch_size, cut, find_labels, map_leaves, same, take, tensors
 from project.diagnose.rates import highest, moving_mean, unsmoothed
 from project.diagnose.subject import Subject, peak_rate, without_noise
-from project.diagnose.survey import hash_rows
+from project.diagnose.survey import hash_rows, survey
 from project.errors import UserError
 
 OPTIONS = {"accelerator": "cpu", "max_epochs": 2}
@@ -238,3 +238,9 @@ def test_held_out_batches_are_not_trained_on() -> None:
     trained = {row.tobytes() for batch in subject.steps for row in batch[0].numpy()}
     held_out = {row.tobytes() for batch in subject.held_out for row in batch[0].numpy()}
     assert held_out and not trained & held_out
+
+
+def test_empty_texts_are_no_repeated_examples() -> None:
+    tokens = torch.tensor([[2, 0, 0], [2, 5, 6], [2, 0, 0], [2, 5, 7]])
+    batch = {"tokens": tokens, "padding_mask": tokens != 0, "labels": torch.arange(4) % 2}
+    assert len(survey([batch], Padding([batch]), None).hashes) == 2
