@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import os
 from collections.abc import Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -87,10 +89,13 @@ def read_configs(arguments: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     files += [word.partition("=")[2] for word in arguments if word.startswith("--config=")]
     contents = []
     for file in files:
+        folder = Path(file).parent
         try:
             content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
         except OSError as error:
-            raise UserError(f"cannot read the configuration {file}: {error.strerror}") from error
+            nearest = get_close_matches(Path(file).name, map(str, os.listdir(folder)), 1) if folder.is_dir() else []
+            hint = f"; did you mean {folder / nearest[0]}?" if nearest else ""
+            raise UserError(f"cannot read the configuration {file}: {error.strerror}{hint}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(content, dict):

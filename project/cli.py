@@ -105,7 +105,7 @@ class ProjectCLI(LightningCLI):
         if self.subcommand != "fit":  # Lightning itself mutes the loggers under fast_dev_run
             config.trainer.logger = False
         if (run := Run.current()) is not None:
-            if self.subcommand == "fit" and rank_zero_only.rank == 0:
+            if self.subcommand == "fit" and getattr(rank_zero_only, "rank", 0) == 0:
                 run.lock()
             config.trainer.default_root_dir = str(run.folder)
         self._take_pretrained_tokenizer(config)

@@ -13,8 +13,9 @@ from project.errors import UserError
 
 # What jsonargparse says around a cause.
 NOISE = re.compile(r"(Does not validate|Subtypes:|Errors:|Given value|expected NoneType|\^+$|$)")
-# What else the value could have been: said last.
+# What else the value could have been: said last, and not at all beside a cause.
 GUESS = re.compile(r"(Expected a path|Expected a dot import path|expected (list|dict)|Type typing\.|Subclass types)")
+ROOMS = ("nn", "tasks", "data")
 KEY = re.compile(r'Parser key "([^"]+)":\s*(.*)')
 
 
@@ -53,10 +54,14 @@ def explain(message: str, names: Iterable[str] = ()) -> str:
             line = match[2]
         if not NOISE.match(line) and line not in causes:
             causes.append(line)
+    if match := re.search(r"Expected a dot import path string: ([\w.]+)", message):
+        causes = [cause for cause in causes if not GUESS.match(cause)] or [f"there is no class {match[1]}"]
     causes.sort(key=lambda cause: bool(GUESS.match(cause)))
     cause = ("; ".join(causes[:3]) or message) + given
-    if "arguments are required: " in cause:
+    if re.search(r"arguments are required: \w+\.\w", cause):  # not one of a class
         cause += "; give a whole run: --config configs/classify.yaml"
+    if match := re.search(r"unrecognized arguments: (\S+\.ya?ml)$", cause):
+        cause += f"; did you mean --config {match[1]}?"
     text = f"{'.'.join(keys)}: {cause}" if keys else cause
     nearest = _nearest(cause, list(names))
     return f"{text}\ndid you mean {nearest}?" if nearest else text
@@ -72,6 +77,8 @@ def _nearest(cause: str, options: list[str]) -> str | None:
         candidates, word = _public_names(match[1]), match[2]
     elif match := re.search(r"Option '(\w+)' is not accepted", cause):
         candidates, word = _parameters_of_loaded_classes(), match[1]
+    elif match := re.search(r"there is no class (\w+)$", cause):
+        candidates, word = [name for room in ROOMS for name in _public_names(f"project.{room}")], match[1]
     elif match := re.search(r"class_path '?([\w.]+)\.(\w+)'?", cause):
         candidates, word = _public_names(match[1]), match[2]
     else:
@@ -90,6 +97,6 @@ def _public_names(module: str) -> list[str]:
 
 def _parameters_of_loaded_classes() -> list[str]:
     """Parameter names of the project's own classes."""
-    modules = [import_module(f"project.{room}") for room in ("nn", "tasks", "data")]
+    modules = [import_module(f"project.{room}") for room in ROOMS]
     classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
     return [name for c in classes for name in inspect.signature(c).parameters]

@@ -85,7 +85,7 @@ class Run:
             if (folder / "config.yaml").is_file():
                 return cls(folder)
         if not path.exists():
-            raise UserError(f"{path} does not exist; runs are named by their folder, runs/<name>/<id>")
+            raise UserError(f"{path.absolute()} does not exist; runs are named by their folder, runs/<name>/<id>")
         candidates = sorted(path.glob("**/config.yaml"))
         hint = f"; did you mean {candidates[-1].parent}?" if candidates else ""
         raise UserError(f"{path} is no run: it holds no config.yaml{hint}")

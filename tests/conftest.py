@@ -43,6 +43,7 @@ FILLER = [
 @pytest.fixture(autouse=True)
 def _nothing_is_left_to_the_next_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nor a run, a seed for samplers, a log handler on closed output, a run or a word of W&B's."""
+    os.environ.pop("PL_GLOBAL_SEED", None)  # of a fixture that has trained for several tests
     before = set(os.environ)
     monkeypatch.setenv("WANDB_MODE", "offline")
     yield

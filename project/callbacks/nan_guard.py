@@ -36,8 +36,8 @@ class NanGuard(Callback):
         origin = f"{module} is the first module whose output is not finite" if module else "all outputs are finite"
         message = (
             f"the loss is {loss.item()} in epoch {trainer.current_epoch}, batch {index}, after optimizer step "
-            f"{trainer.global_step}: {origin}; training rows of the batch: {rows}; lower the learning rate, or see what "
-            "`python -m project check` says"
+            f"{trainer.global_step}: {origin}; training rows of the batch: {rows}; lower the learning rate, "
+            "or see what `python -m project check` says"
         )
         if together:
             messages: list[Any] = [None] * trainer.world_size

@@ -47,9 +47,8 @@ def main(arguments: Sequence[str]) -> None:
     drawn, left = panels(groups, options.metrics)
     if options.metrics and not drawn:
         there = sorted({name for record in records for name in record.curves})
-        raise UserError(
-            f"no curve of {' '.join(options.metrics)}: not logged, or once only; there are {', '.join(there) or 'none'}"
-        )
+        names = " ".join(options.metrics)
+        raise UserError(f"no curve of {names}: not logged, or once only; there are {', '.join(there) or 'none'}")
     output = options.output or common_folder([record.run.folder for record in records]) / "compare.html"
 
     for reason in broken:

@@ -8,7 +8,7 @@ CONTRACT = "an encoder has d_model, a number, and maps (B, T, d_model) and a pad
 
 @torch.no_grad()
 def d_model_of(encoder: nn.Module) -> int:
-    """An encoder's width, once it has mapped a small batch: a wrong shape is said here, not deep within a training step.
+    """An encoder's width, once it has mapped a small batch: a wrong shape is said here, not deep within a step.
 
     Raises:
         ValueError: it has no width, fails, or gives another shape.
@@ -23,9 +23,8 @@ def d_model_of(encoder: nn.Module) -> int:
     try:
         y_BTD = encoder.eval()(x_BTD, mask_BT)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"{name} fails on {tuple(x_BTD.shape)}: {str(error).partition(chr(10))[0]}; {CONTRACT}"
-        ) from error
+        cause = str(error).partition("\n")[0]
+        raise ValueError(f"{name} fails on {tuple(x_BTD.shape)}: {cause}; {CONTRACT}") from error
     finally:
         encoder.train(training)
     if not isinstance(y_BTD, torch.Tensor) or y_BTD.shape != x_BTD.shape:
