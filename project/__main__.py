@@ -17,6 +17,7 @@ VERBS = {
     "check": ("project.diagnose.command", "why does my model not learn? Examine a configuration before training it"),
     "sweep": ("project.sweep.command", "search for hyperparameters, as `wandb sweep` does, without an account"),
     "compare": ("project.compare.command", "what differs between runs, scores over seeds, curves on one page"),
+    "dashboard": ("project.dashboard", "a W&B workspace and a report of what a folder's runs have logged"),
     "schema": ("project.schema", "write a schema by which editors complete and check configurations"),
     "new": ("project.fork.command", "a project of your own out of this one: your name, a fresh history"),
 }
@@ -36,7 +37,7 @@ Options of a verb: python -m project VERB --help. Version {__version__}."""
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(HELP.format(verbs="\n".join(f"  {verb:<9} {does}" for verb, (_, does) in VERBS.items())))
+        print(HELP.format(verbs="\n".join(f"  {verb:<10} {does}" for verb, (_, does) in VERBS.items())))
         return 0 if arguments else 2
     verb, *rest = arguments
     if verb == "--version":

@@ -76,7 +76,7 @@ class MetricsCSV(CSVLogger):
         """The configuration stands beside the file already, as config.yaml."""
 
 
-def _stored_key() -> bool:
+def stored_key() -> bool:
     """Whether `wandb login` or the environment has left a key on this machine."""
     netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
     return bool(os.environ.get("WANDB_API_KEY")) or (netrc.is_file() and "wandb" in netrc.read_text())
@@ -112,7 +112,7 @@ class WandB(WandbLogger):
     ) -> None:
         import wandb
 
-        if "WANDB_MODE" not in os.environ and not _stored_key():
+        if "WANDB_MODE" not in os.environ and not stored_key():
             os.environ["WANDB_MODE"] = "offline"
         os.environ.setdefault("WANDB_SILENT", "true")
         os.environ.setdefault("WANDB_FINISH_TIMEOUT", SECONDS_TO_SEND_THE_REST)  # by itself it would wait for ever
