@@ -137,6 +137,17 @@ def test_a_command_does_what_it_says(
 
             context = sweep.make_context("sweep", arguments)
             assert yaml.safe_load(Path(context.params["config_yaml_or_sweep_id"]).read_text())["parameters"]
+        case ["torchrun", *launch] if (end := launch.index("--")) and launch[end + 1 : end + 3] == [PACKAGE, "fit"]:
+            from torch.distributed.run import get_args_parser
+
+            from project.arguments import take_option
+            from project.cli import parse
+
+            nodes = get_args_parser().parse_args(launch).nnodes
+            run, options = take_option(launch[end + 3 :], "--run")
+            point, options = take_option(options, "--ckpt_path")
+            assert run and point == "auto"
+            assert str(parse(["fit", *options])["trainer"]["num_nodes"]) == nodes
         case ["sbatch", script, *options]:
             subprocess.run(["bash", "-n", script], check=True)
             from project.cli import parse
