@@ -17,6 +17,8 @@ def d_model_of(encoder: nn.Module) -> int:
     if not isinstance(d_model, int):
         raise ValueError(f"{name} has d_model {d_model!r}; {CONTRACT}")
     device = next((parameter.device for parameter in encoder.parameters()), None)
+    if device == torch.device("meta"):  # where nothing is computed
+        return d_model
     x_BTD = torch.zeros(3, 2, d_model, device=device)
     mask_BT = torch.ones(3, 2, dtype=torch.bool, device=device)
     training = encoder.training
