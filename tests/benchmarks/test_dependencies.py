@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,13 @@ def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert rows["numpy"][:2] == ["always", "arrays"] and rows["numpy"][3].endswith(" s")
     assert rows["optuna"][:2] == ["sweep", "searches"] and rows["optuna"][2].endswith(" MB")
     assert rows["no-such-package"] == ["more", "nothing", "", ""]
+
+
+def test_all_that_they_bring_is_pinned_exactly() -> None:
+    lines = (dependencies.PYPROJECT.parent / "constraints.txt").read_text().splitlines()
+    pins = [re.fullmatch(r"([\w.-]+)==[\w.]+", line) for line in lines if not line.startswith("#")]
+    assert all(pins)
+    names = {re.sub(r"[-_.]+", "-", pin[1]).lower() for pin in pins if pin}
+    lines = dependencies.declared(dependencies.PYPROJECT.read_text())
+    brought = dependencies.closure(requirement for _, requirement, _ in lines)
+    assert len(brought) > 50 and brought - names == set()
