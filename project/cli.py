@@ -16,6 +16,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_only
+from torch import nn
 
 from project.arguments import arguments_from_run, overridden, read_configs
 from project.callbacks import (
@@ -121,6 +122,7 @@ class ProjectCLI(LightningCLI):
             super().instantiate_classes()
         except (ValueError, TypeError, OSError, MisconfigurationException) as error:
             raise UserError(explain(str(error))) from error
+        check_lengths(self.model, self.datamodule)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)
@@ -219,6 +221,18 @@ class Parsing(ProjectCLI):
     def before_instantiate_classes(self) -> None: ...
     def instantiate_classes(self) -> None: ...
     def _run_subcommand(self, subcommand: str) -> None: ...
+
+
+def check_lengths(model: nn.Module, data: Any) -> None:
+    """
+    Raises:
+        UserError: the data may hold a longer text than a part of the model has positions for.
+    """
+    longest = getattr(data, "max_length", None)
+    bounds = [getattr(module, "max_length", None) for module in model.modules()]
+    bound = min((bound for bound in bounds if isinstance(bound, int)), default=None)
+    if isinstance(longest, int) and bound is not None and longest > bound:
+        raise UserError(f"data.max_length {longest} is beyond the model's max_length {bound}: make them equal")
 
 
 def default_precision() -> str:

@@ -77,8 +77,10 @@ def _nearest(cause: str, options: list[str]) -> str | None:
         candidates, word = _public_names(match[1]), match[2]
     elif match := re.search(r"Option '(\w+)' is not accepted", cause):
         candidates, word = _parameters_of_loaded_classes(), match[1]
-    elif match := re.search(r"there is no class (\w+)$", cause):
-        candidates, word = [name for room in ROOMS for name in _public_names(f"project.{room}")], match[1]
+    elif match := re.search(r"there is no class (\w+)(?:,|$)", cause):
+        modules = [f"project.{room}" for room in (*ROOMS, "callbacks", "loggers")]
+        modules += ["lightning.pytorch.callbacks", "torch.optim"]
+        candidates, word = [name for module in modules for name in _public_names(module)], match[1]
     elif match := re.search(r"class_path '?([\w.]+)\.(\w+)'?", cause):
         candidates, word = _public_names(match[1]), match[2]
     else:

@@ -49,7 +49,12 @@ class Run:
         """Make a new folder. Its id is a time and a random part, so that two started at once do not meet.
 
         In a sweep of W&B it is the id that W&B has given the run.
+
+        Raises:
+            UserError: the name leads out of `root`, or the folder cannot be written.
         """
+        if not name or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise UserError(f"the run's name {name!r} must be that of a folder in {root}; see --name")
         id = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
         while True:
             folder = root / name / (id or f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
@@ -207,6 +212,8 @@ class Run:
         from lightning.pytorch import LightningModule
 
         checkpoint = checkpoint or self.checkpoint()
+        if reason := damage(checkpoint):
+            raise UserError(f"{checkpoint} is damaged or no checkpoint: {reason}")
         import_class(self.config["model"]["class_path"])  # Lightning loads only classes that are imported
         try:
             source: Any = checkpoint

@@ -165,7 +165,13 @@ class TokenBudgetLoader(DataLoader[dict[str, Tensor]]):
 def make_loader(
     dataset: Dataset[dict[str, Tensor]], sampler: TokenBudgetSampler, num_workers: int = 0, pin_memory: bool = False
 ) -> TokenBudgetLoader:
-    """Batches as the sampler says. Draws from a generator of its own, so that making one leaves the global state be."""
+    """Batches as the sampler says. Draws from a generator of its own, so that making one leaves the global state be.
+
+    Raises:
+        UserError: num_workers is negative.
+    """
+    if num_workers < 0:
+        raise UserError(f"num_workers {num_workers} must not be negative")
     several = num_workers > 0
     return TokenBudgetLoader(
         dataset,

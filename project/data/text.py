@@ -29,7 +29,7 @@ from project.data.batching import (
 from project.data.sources import SPLITS, Source
 from project.data.splits import contradictions, make_splits
 from project.data.store import TokenDataset, encode, write
-from project.data.tokenizer import load_tokenizer, train_tokenizer, unknown_id
+from project.data.tokenizer import SPECIAL_TOKENS, load_tokenizer, train_tokenizer, unknown_id
 from project.errors import UserError
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class TextClassificationData(LightningDataModule):
             raise UserError(
                 f"max_length {max_length} must be 2 at least, and tokens_per_batch {tokens_per_batch} at most"
             )
+        if vocab_size <= len(SPECIAL_TOKENS):
+            raise UserError(f"vocab_size {vocab_size} must be above {len(SPECIAL_TOKENS)}, the special tokens")
         self.source = source
         self.max_length, self.tokens_per_batch = max_length, tokens_per_batch
         self.shares, self.split_seed = {"val": val_share, "test": test_share}, split_seed

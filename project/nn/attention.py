@@ -35,7 +35,7 @@ class MultiHeadAttention(nn.Module):
         rotary: RotaryPosition | None = None,
     ) -> None:
         super().__init__()
-        if d_model % num_heads != 0:
+        if num_heads < 1 or d_model % num_heads != 0:
             raise ValueError(f"d_model {d_model} cannot be divided into num_heads {num_heads} heads of equal size")
         self.head_size = d_model // num_heads
         self.dropout = Dropout(dropout)

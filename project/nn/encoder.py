@@ -81,6 +81,12 @@ class Encoder(nn.Module):
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
+        d_ff = 4 * d_model if d_ff is None else d_ff
+        if min(d_model, num_layers, num_heads, d_ff, max_length) < 1:
+            raise ValueError(
+                f"sizes must be 1 at least, got d_model {d_model}, num_layers {num_layers}, num_heads {num_heads}, "
+                f"d_ff {d_ff}, max_length {max_length}"
+            )
         self.d_model = d_model
         self.activation_checkpointing = activation_checkpointing
         self.max_length = max_length
@@ -95,8 +101,7 @@ class Encoder(nn.Module):
         elif position != "none":
             raise ValueError(f"position must be sinusoidal, learned, rotary or none, got {position!r}")
         self.layers = nn.ModuleList(
-            EncoderLayer(d_model, num_heads, d_ff or 4 * d_model, dropout, activation, norm_first, rotary)
-            for _ in range(num_layers)
+            EncoderLayer(d_model, num_heads, d_ff, dropout, activation, norm_first, rotary) for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(d_model) if norm_first else nn.Identity()
         xavier_init(self)

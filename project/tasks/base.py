@@ -163,7 +163,10 @@ class Task(LightningModule):
         total_steps = self.trainer.estimated_stepping_batches
         if math.isinf(total_steps):
             raise UserError("the learning-rate schedule needs an end: set trainer.max_epochs or trainer.max_steps")
-        optimizer = self.optimizer(parameter_groups(self, self.rates()))
+        try:
+            optimizer = self.optimizer(parameter_groups(self, self.rates()))
+        except ValueError as error:  # torch's for a rate that cannot be, or for several groups
+            raise UserError(f"model.optimizer: {error}") from error
         for group in optimizer.param_groups:
             group["lr"] *= group.pop("rate")
         factor = partial(

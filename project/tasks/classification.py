@@ -67,6 +67,13 @@ class SequenceClassification(Task):
             raise ValueError(
                 f"the training data holds one class, {labels}; a classifier needs two, see data.source.label"
             )
+        if members < 1:
+            raise ValueError(f"members must be 1 at least, got {members}")
+        if not (0.0 <= word_dropout < 1.0 and 0.0 <= label_smoothing < 1.0 and 0.0 < layer_decay <= 1.0):
+            raise ValueError(
+                f"word_dropout {word_dropout} and label_smoothing {label_smoothing} must lie between 0 and 1, "
+                f"layer_decay {layer_decay} above 0 and up to 1"
+            )
         if isinstance(class_weights, float):
             class_weights = weights_by_power(class_counts, class_weights)
         if class_weights is not None and len(class_weights) != len(labels):
