@@ -65,6 +65,8 @@ def label_balance(subject: Subject) -> Result | None:
             values,
         )
     seen = f"{len(labels)} classes, from {say(largest)} to {say(smallest)}"
+    if labels[largest] == labels[smallest]:
+        seen = f"{len(labels)} classes, {1 / len(labels):.1%} each"
     expected = classes_by_chance(labels, total / max(1, len(train.mixed)))
     mixed = sum(train.mixed) / max(1, len(train.mixed))
     if len(train.mixed) > 2 and mixed < 1 + (expected - 1) / 3:

@@ -60,6 +60,23 @@ def test_shipped_configurations_pass_on_small_data(configs: list[str], table: Pa
     assert code == 0 and len(rows) >= 23
 
 
+def test_no_shipped_configuration_is_left_out() -> None:
+    (marks,) = [m for m in test_shipped_configurations_pass_on_small_data.pytestmark if m.name == "parametrize"]  # type: ignore[attr-defined]
+    names = {name for parameter in marks.args[1] for name in (getattr(parameter, "values", [parameter])[0])}
+    assert {file.stem for file in (ROOT / "configs").glob("*.yaml")} <= names | {"digits"}
+
+
+def test_a_strangers_model_and_data_are_built_and_checked(tmp_path: Path) -> None:
+    """A fault is named, and the same data with a healthy network pass."""
+    options = ["--data=tests.diagnose.faults.Markers", "--trainer.max_epochs=5", "--trainer.accelerator=cpu"]
+    options += ["--only", "batch-independence", "label-balance", "gradients"]
+    code, rows = check(tmp_path / "bad", "--model=tests.diagnose.faults.MixedHeads", *options)
+    assert (code, rows["batch-independence"]["status"]) == (1, "failure")
+    code, rows = check(tmp_path / "good", "--model=tests.diagnose.faults.Classifier", *options)
+    assert code == 0 and {row["status"] for row in rows.values()} == {"pass"}
+    assert rows["label-balance"]["seen"] == "4 classes, 25.0% each"
+
+
 def test_copies_of_the_model_begin_no_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[object] = []
     monkeypatch.setattr("wandb.init", lambda *_, **options: begun.append(options))

@@ -1,11 +1,14 @@
 """Every planted fault is found by the check that is for it, which says what to do; no other check is misled."""
 
 import re
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from torch.utils.data import DataLoader
 
 from project.diagnose import CHECKS, diagnose
+from project.diagnose import data as checks
 from tests.diagnose import faults
 
 OPTIONS = {"accelerator": "cpu", "max_epochs": 5}
@@ -152,6 +155,43 @@ def test_a_memory_limit_that_is_too_small(check: str) -> None:
 def test_healthy_pairs_pass_every_check(model: Any, data: Any) -> None:
     results = diagnose(model(), data(), only=UNTIMED, trainer_options=OPTIONS)
     assert [(result.check, result.seen) for result in results if result.status != "pass"] == []
+
+
+class Slow(NamedTuple):
+    """What the checks of speed ask of a subject: tokens a second of the model, and of the loader by its workers."""
+
+    speed: float
+    rates: dict[int, float]
+
+    @property
+    def surveyed(self) -> dict[str, Any]:
+        return {"train": SimpleNamespace(real=int(self.rates[0]), examples=1, seconds=1.0)}
+
+    def loader(self, split: str) -> DataLoader[Any]:
+        return DataLoader([0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rates", "speed", "expected", "seen"),
+    [
+        ({0: 100.0, 1: 120.0, 2: 400.0}, 90.0, ("warning", "warning"), "set num_workers 2"),
+        ({0: 100.0, 1: 120.0, 2: 130.0}, 90.0, ("warning", "pass"), ""),
+        ({0: 1000.0, 1: 9000.0, 2: 9000.0}, 90.0, ("pass", "pass"), ""),
+    ],
+)
+def test_a_loader_slower_than_the_model_and_the_workers_that_help(
+    rates: dict[int, float],
+    speed: float,
+    expected: tuple[str, str],
+    seen: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "measure", lambda loader, subject: rates[loader.num_workers])
+    slow: Any = Slow(speed, rates)
+    loader, workers = checks.loader_speed(slow), checks.workers(slow)
+    assert loader is not None and workers is not None
+    assert (loader.status, workers.status) == expected
+    assert workers.advice == seen
 
 
 def test_each_check_has_a_fault() -> None:

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import optuna
 import pytest
+import wandb
 import yaml
 
 from project.__main__ import main
@@ -18,6 +19,7 @@ from project.runs import Run
 from project.sweep.study import open_storage
 from tests.e2e.conftest import ROOT
 from tests.e2e.test_resume import wait_for
+from tests.test_loggers import inspect
 
 SPACE: dict[str, Any] = {
     "name": "rates",
@@ -46,6 +48,7 @@ def test_a_sweep_leaves_runs_and_the_best_configuration(
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
+            wandb.teardown()  # which reads the environment once a process, and here is one for all
             return main(["fit", *options])
 
     monkeypatch.setattr("project.sweep.worker.run_fit", fit)
@@ -58,7 +61,9 @@ def test_a_sweep_leaves_runs_and_the_best_configuration(
     assert list(bad.intermediate_values) == [1]
     first, second = (Run(folder) for folder in sorted(runs.glob("tiny/2*")))
     assert (first.folder / "metrics.json").exists() and not (second.folder / "metrics.json").exists()
-    assert len(list(second.folder.glob("wandb/offline-run-*"))) == 1
+    begun = [inspect(run)[1] for run in (first, second)]
+    groups = [record["run"]["run_group"] for records in begun for record in records if record["type"] == "run"]
+    assert groups == ["rates", "rates"]
     best = runs / "tiny/sweep-rates/best.yaml"
     assert parse(["fit", "--config", str(best)])["model"]["init_args"]["optimizer"]["init_args"]["lr"] == 0.01
     assert f"best configuration: {best}" in capsys.readouterr().out

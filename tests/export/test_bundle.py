@@ -152,6 +152,9 @@ def test_what_fails_is_removed_and_named(
     assert there == {"model-int8.pt2", "manifest.json", "training.yaml", "tokenizer.json", "labels.json"}
     assert "failed: the disk is full" in printed
     assert "skipped: not here" in printed
+    card = (tmp_path / "README.md").read_text()
+    assert "| pt2-int8 | model-int8.pt2 |" in card and "failed: the disk is full" in card
+    assert "model-int8.pt2" not in (finished.folder / "README.md").read_text()
 
 
 def test_a_task_of_a_fork(tmp_path: Path) -> None:
