@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -106,7 +107,7 @@ class ProjectCLI(LightningCLI):
         if self.subcommand != "fit":  # Lightning itself mutes the loggers under fast_dev_run
             config.trainer.logger = False
         if (run := Run.current()) is not None:
-            if self.subcommand == "fit" and getattr(rank_zero_only, "rank", 0) == 0:
+            if self.subcommand == "fit" and not _get_rank():
                 run.lock()
             config.trainer.default_root_dir = str(run.folder)
         self._take_pretrained_tokenizer(config)
