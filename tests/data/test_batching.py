@@ -161,3 +161,11 @@ def test_a_position_is_refused_where_the_batches_are_others() -> None:
     finished.load_state_dict(state | {"position": n})  # nothing is lost at the end of an epoch
     finished.sampler.set_epoch(1)
     assert ids(finished) == list(sampler(seed=1, epoch=1))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_stay_and_read_ahead_where_there_are_any(workers: int) -> None:
+    loader = make_loader(dataset(), sampler(), workers)
+    assert loader.persistent_workers == (workers > 0)
+    assert loader.prefetch_factor == (4 if workers else None)
+    assert not loader.pin_memory

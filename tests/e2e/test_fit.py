@@ -223,3 +223,12 @@ def test_a_default_run_says_nothing_that_needs_no_action(config: Path, tmp_path:
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     assert "epoch 3/3" in result.stdout and "test/accuracy" in result.stdout and "trained in" in result.stdout
+
+
+def test_help_shows_model_data_and_trainer_last_and_in_this_order(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["fit", "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and shown.startswith("usage: python -m project fit --config FILE")
+    titles = [line.split()[0].rstrip(":") for line in shown.splitlines() if line[:1].isupper()]
+    assert titles[-3:] == ["Model", "Data", "Trainer"]

@@ -147,6 +147,11 @@ def test_perplexity_is_over_all_tokens_not_a_mean_of_batches() -> None:
     for batch in losses:
         perplexity.update(batch)
     assert perplexity.compute().item() == pytest.approx(math.exp(11 / 4))
+    one, other = Perplexity(), Perplexity()  # as two processes hold them
+    one.update(losses[0])
+    other.update(losses[1])
+    one.merge_state(other)
+    assert one.compute().item() == pytest.approx(math.exp(11 / 4))
 
 
 def test_it_learns_from_the_context() -> None:
