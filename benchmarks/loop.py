@@ -11,7 +11,6 @@
 import argparse
 import atexit
 import copy
-import os
 import random
 import subprocess
 import sys
@@ -31,7 +30,6 @@ from torch import Tensor, nn
 from benchmarks.memory import in_fresh_process, peak, private
 from benchmarks.report import machine, markdown
 from project.data import TableFile, TextClassificationData
-from project.runs import ENVIRONMENT_VARIABLE
 from project.tasks import SequenceClassification, Task
 from project.tasks.base import parameter_groups
 from project.tasks.classification import hide_tokens
@@ -117,9 +115,8 @@ class Clock(Callback):
 
 def times(command: Sequence[str]) -> dict[str, float]:
     """Seconds from starting a command to each time that it says, and from the last of these to its end."""
-    environment = {k: v for k, v in os.environ.items() if k != ENVIRONMENT_VARIABLE}
     start = time.time()
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     end = time.time()
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
@@ -203,7 +200,6 @@ def beside_bare_loop(fit: Sequence[str], turns: int, log_every: int, batches: in
     clock = ["--trainer.callbacks+=benchmarks.loop.BesideBareLoop", f"--trainer.log_every_n_steps={log_every}"]
     with redirect_stdout(sys.stderr):
         cli = run(["fit", *fit, *ends, *clock])
-    os.environ.pop(ENVIRONMENT_VARIABLE, None)
     beside = next(callback for callback in cli.trainer.callbacks if isinstance(callback, BesideBareLoop))  # type: ignore[attr-defined]
     return beside, loader_speed(cli.datamodule, batches)
 

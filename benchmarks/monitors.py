@@ -5,7 +5,6 @@ is what one measurement costs, which the default interval spreads over many step
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -21,7 +20,6 @@ from benchmarks.loop import CONFIG, ONE_BATCH, write_table
 from benchmarks.report import machine, markdown
 from project.callbacks import ActivationMonitor, GradientMonitor, UpdateMonitor
 from project.callbacks.monitor import Monitor
-from project.runs import ENVIRONMENT_VARIABLE
 
 INTERVAL = Monitor().every_n_steps
 
@@ -74,7 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             fit += ["--model.encoder.d_model=32"]
         with redirect_stdout(sys.stderr):
             cli = run(["fit", *fit])
-        os.environ.pop(ENVIRONMENT_VARIABLE, None)
     clock = next(callback for callback in cli.trainer.callbacks if isinstance(callback, Steps))  # type: ignore[attr-defined]
     plain, measured = clock.medians
     rows = [

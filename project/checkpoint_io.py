@@ -9,8 +9,8 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
 from project import sharded_checkpoint
-from project.errors import UserError
-from project.runs import damage
+from project.errors import UserError, first_line
+from project.runs import refuse_damaged
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -20,13 +20,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         UserError: it is damaged, or none.
     """
     try:
-        if reason := damage(path):
-            raise UserError(f"{path} is damaged or no checkpoint: {reason}")
+        refuse_damaged(path)
         if path.is_dir():
             return sharded_checkpoint.load(path)
         checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise UserError(f"{path} is damaged or no checkpoint: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{path} is damaged or no checkpoint: {first_line(error)}") from error
     return checkpoint
 
 
@@ -58,7 +57,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 partial.replace(path)
         except (OSError, RuntimeError) as error:  # torch's own words for a failed write are a RuntimeError
             cause = error if isinstance(error, OSError) else error.__context__
-            reason = cause.strerror if isinstance(cause, OSError) else str(error).splitlines()[0]
+            reason = cause.strerror if isinstance(cause, OSError) else first_line(error)
             kept = "; the one before it is whole" if path.exists() else ""
             raise UserError(f"cannot write the checkpoint {path}: {reason}{kept}") from error
         finally:

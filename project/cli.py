@@ -34,7 +34,7 @@ from project.callbacks import (
 )
 from project.checkpoint_io import read_checkpoint
 from project.cpu import use_cpu_well
-from project.errors import UserError
+from project.errors import UserError, first_line
 from project.first_failure import give_way_to_first_failure, refuse_nameless_run, report_to_torchrun
 from project.model_card import write_model_card
 from project.out_of_memory import explained
@@ -334,4 +334,4 @@ def finish_wandb() -> None:
         try:
             sys.modules["wandb"].finish()
         except Exception as error:  # the network is lost, or its service has ended
-            log.warning("W&B has not sent all (%s): `wandb sync` can", str(error).partition("\n")[0])
+            log.warning("W&B has not sent all (%s): `wandb sync` can", first_line(error))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from project.errors import UserError
+from project.errors import UserError, first_line
 
 STEP = "trainer/global_step"
 FIRST = ["val", "test", "train", "learning rate"]  # the order of sections; others follow by name
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             print(workspace.save().url, report.save().url, sep="\n")
         except Exception as error:  # the library raises what it meets, network and all
-            raise UserError(f"W&B did not take it: {str(error).splitlines()[0]}") from error
+            raise UserError(f"W&B did not take it: {first_line(error)}") from error
         return
     output = options.output or options.folder / "dashboard.json"
     output.write_text(json.dumps({"workspace": sent(workspace), "report": sent(report)}, indent=2) + "\n")

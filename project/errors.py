@@ -3,6 +3,11 @@
 import signal
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, without what follows its first line."""
+    return str(error).partition("\n")[0]
+
+
 class UserError(Exception):
     """Bad input. The message says what is wrong, where (file, key, row), and what to do."""
 

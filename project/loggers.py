@@ -14,6 +14,7 @@ from lightning.pytorch.loggers import CSVLogger, WandbLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.utilities import rank_zero_only
 
+from project.errors import first_line
 from project.runs import Run
 
 SECONDS_TO_REACH_WANDB = 20
@@ -80,10 +81,6 @@ def stored_key() -> bool:
     """Whether `wandb login` or the environment has left a key on this machine."""
     netrc = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
     return bool(os.environ.get("WANDB_API_KEY")) or (netrc.is_file() and "wandb" in netrc.read_text())
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 class WandB(WandbLogger):
@@ -153,7 +150,7 @@ class WandB(WandbLogger):
         if os.environ.get("WANDB_MODE") == "offline":
             self._give_up(error)
             return
-        log.warning("W&B cannot be reached (%s); it records offline, for `wandb sync`", _first_line(error))
+        log.warning("W&B cannot be reached (%s); it records offline, for `wandb sync`", first_line(error))
         import wandb
 
         with suppress(Exception, SystemExit):  # the latter if its service has ended badly
@@ -166,7 +163,7 @@ class WandB(WandbLogger):
             if self._save_code:
                 experiment.log_code(str(Path(__file__).parent))
         except Exception as error:
-            log.warning("W&B has no copy of the code (%s)", _first_line(error))
+            log.warning("W&B has no copy of the code (%s)", first_line(error))
 
     def _link(self, experiment: Any) -> None:
         """Show the record among those of its name's other runs: `wandb leet runs/<name>/wandb` overlays them all."""
@@ -229,5 +226,5 @@ class WandB(WandbLogger):
         import wandb
 
         message = "W&B stopped recording (%s); training goes on, and metrics.csv holds every value"
-        log.warning(message, _first_line(error))
+        log.warning(message, first_line(error))
         self._experiment = wandb.init(mode="disabled")

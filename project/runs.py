@@ -30,7 +30,7 @@ from typing import Any, TextIO
 
 import yaml
 
-from project.errors import UserError
+from project.errors import UserError, first_line
 
 log = logging.getLogger("project")
 
@@ -212,8 +212,7 @@ class Run:
         from lightning.pytorch import LightningModule
 
         checkpoint = checkpoint or self.checkpoint()
-        if reason := damage(checkpoint):
-            raise UserError(f"{checkpoint} is damaged or no checkpoint: {reason}")
+        refuse_damaged(checkpoint)
         import_class(self.config["model"]["class_path"])  # Lightning loads only classes that are imported
         try:
             source: Any = checkpoint
@@ -223,7 +222,7 @@ class Run:
                 source = as_file(checkpoint)
             return LightningModule.load_from_checkpoint(source, map_location="cpu", weights_only=True).eval()
         except (OSError, RuntimeError, KeyError, EOFError, UnpicklingError) as error:
-            raise UserError(f"{checkpoint} cannot be loaded: {str(error).splitlines()[0]}") from error
+            raise UserError(f"{checkpoint} cannot be loaded: {first_line(error)}") from error
 
     def keep(self, name: str) -> None:
         """Give a file that is to be written anew the first free name of ``name-1``, ``name-2``, ..."""
@@ -275,3 +274,12 @@ def damage(path: Path) -> str | None:
     except (OSError, zipfile.BadZipFile, EOFError) as error:
         return str(error)
     return f"{bad} has a wrong checksum" if bad else None
+
+
+def refuse_damaged(checkpoint: Path) -> None:
+    """
+    Raises:
+        UserError: its checksums are not those of its content, or it is no checkpoint.
+    """
+    if reason := damage(checkpoint):
+        raise UserError(f"{checkpoint} is damaged or no checkpoint: {reason}")

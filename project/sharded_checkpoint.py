@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorS
 from torch.distributed.checkpoint.state_dict_loader import load as read_parts
 from torch.distributed.checkpoint.state_dict_saver import save as write_parts
 
-from project.errors import UserError
+from project.errors import UserError, first_line
 from project.runs import damage, remove
 
 REST = "meta.pt"
@@ -83,7 +83,7 @@ def save(checkpoint: dict[str, Any], path: Path, is_global_zero: bool) -> None:
             replace(partial, path)
     except (OSError, RuntimeError, CheckpointException) as error:
         kept = "; the one before it is whole" if path.exists() else ""
-        raise UserError(f"cannot write the checkpoint {path}: {str(error).splitlines()[0]}{kept}") from error
+        raise UserError(f"cannot write the checkpoint {path}: {first_line(error)}{kept}") from error
 
 
 def replace(new: Path, path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from project.errors import UserError
+from project.errors import UserError, first_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +130,7 @@ def _parse_parquet(content: bytes, file: Path) -> "pd.DataFrame":
     try:
         table = pq.read_table(io.BytesIO(content))
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{file} is not a readable Parquet file: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{file} is not a readable Parquet file: {first_line(error)}") from error
     return _number(table.to_pandas(integer_object_nulls=True, ignore_metadata=True))
 
 

@@ -64,9 +64,9 @@ def label_balance(subject: Subject) -> Result | None:
             "give the column of labels, or data of two classes at least",
             values,
         )
-    seen = f"{len(labels)} classes, from {say(largest)} to {say(smallest)}"
-    if labels[largest] == labels[smallest]:
-        seen = f"{len(labels)} classes, {1 / len(labels):.1%} each"
+    equal = labels[largest] == labels[smallest]
+    sizes = f"{1 / len(labels):.1%} each" if equal else f"from {say(largest)} to {say(smallest)}"
+    seen = f"{len(labels)} classes, {sizes}"
     expected = classes_by_chance(labels, total / max(1, len(train.mixed)))
     mixed = sum(train.mixed) / max(1, len(train.mixed))
     if len(train.mixed) > 2 and mixed < 1 + (expected - 1) / 3:

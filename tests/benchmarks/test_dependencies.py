@@ -2,6 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from benchmarks import dependencies
 
@@ -40,7 +41,7 @@ def test_all_that_they_bring_is_pinned_exactly() -> None:
     lines = (dependencies.PYPROJECT.parent / "constraints.txt").read_text().splitlines()
     pins = [re.fullmatch(r"([\w.-]+)==[\w.]+", line) for line in lines if not line.startswith("#")]
     assert all(pins)
-    names = {re.sub(r"[-_.]+", "-", pin[1]).lower() for pin in pins if pin}
+    names = {canonicalize_name(pin[1]) for pin in pins if pin}
     lines = dependencies.declared(dependencies.PYPROJECT.read_text())
     brought = dependencies.closure(requirement for _, requirement, _ in lines)
     assert len(brought) > 50 and brought - names == set()
