@@ -43,7 +43,8 @@ FILLER = [
 @pytest.fixture(autouse=True)
 def _nothing_is_left_to_the_next_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nor a run, a seed for samplers, a log handler on closed output, a run or a word of W&B's."""
-    os.environ.pop("PL_GLOBAL_SEED", None)  # of a fixture that has trained for several tests
+    for name in ("PL_GLOBAL_SEED", "WANDB_SERVICE"):  # of a fixture that has trained for several tests
+        os.environ.pop(name, None)
     before = set(os.environ)
     monkeypatch.setenv("WANDB_MODE", "offline")
     yield
