@@ -14,6 +14,7 @@ rates.py      schedule, learning-rate, memory, batch-size
 A check is a function from a `Subject` to a `Result`, or to None where it does not apply; see `registry.py`.
 """
 
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -33,7 +34,7 @@ from project.errors import UserError
 
 __all__ = ["CHECKS", "Result", "diagnose"]
 
-HERE = str(Path(__file__).parent)
+FOREIGN = (str(Path(__file__).parent), sysconfig.get_path("stdlib"))  # no line there is the user's
 
 
 def diagnose(
@@ -55,7 +56,8 @@ def diagnose(
         report: called with each result as it comes.
 
     Returns:
-        A result for each check that applies. A check that crashes is a failure with the cause.
+        A result for each check that applies. A check that crashes is a failure with the cause; those that meet it
+        after are not run.
 
     Raises:
         UserError: `only` names a check that does not exist.
@@ -68,7 +70,7 @@ def diagnose(
             raise UserError(f"there is no check {name!r}; {hint}")
     subject = Subject(model, datamodule, trainer_options, memory_limit)
     results = []
-    crashes: dict[str, str] = {}  # cause: the check that met it first
+    crashes: dict[str, str] = {}  # place: the check that met it first
     for name in chosen:
         with undisturbed():
             result = run(name, subject, crashes)
@@ -80,16 +82,16 @@ def diagnose(
 
 
 def run(name: str, subject: Subject, crashes: dict[str, str]) -> Result | None:
-    """The result of one check; if it crashes, that is a failure, said in full once."""
+    """The result of one check; if it crashes, that is a failure, of the first check that does so at its place."""
     try:
         return CHECKS[name](subject)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if "site-packages" not in frame.filename and HERE not in frame.filename]
+        own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(FOREIGN)]
         frame = (own or frames)[-1]
-        cause = (
-            f"{type(error).__name__}: {' '.join(str(error).split())[:200]} ({Path(frame.filename).name}:{frame.lineno})"
-        )
-        first = crashes.setdefault(cause, name)
-        seen = f"crashed with {cause}" if first == name else f"crashed as {first} did"
+        kind, place = type(error).__name__, f"{Path(frame.filename).name}:{frame.lineno}"
+        first = crashes.setdefault(f"{kind} {place}", name)
+        if first != name:
+            return Result(name, "not run", f"crashed as {first} did")
+        seen = f"crashed with {kind}: {' '.join(str(error).split())[:200]} ({place})"
         return Result(name, "failure", seen, "mend this first: training would end in the same way")

@@ -19,7 +19,7 @@ from project.runs import Run
 
 # Options of the Trainer that a training step depends on, and its length.
 OPTIONS = ("accelerator", "precision", "gradient_clip_val", "gradient_clip_algorithm", "max_epochs", "max_steps")
-COLORS = {"pass": 32, "warning": 33, "failure": 31}
+COLORS = {"pass": 32, "warning": 33, "failure": 31, "not run": 0}
 
 
 class Building(ProjectCLI):
@@ -84,7 +84,8 @@ def main(arguments: Sequence[str]) -> None:
     folder = Run.begin(Path(own.output)) if own.output else Run.create(f"{config.name}-check", Path(config.runs_dir))
 
     def report(result: Result) -> None:
-        print(line(result, sys.stdout.isatty()), flush=True)
+        if result.status != "not run":
+            print(line(result, sys.stdout.isatty()), flush=True)
 
     results = diagnose(
         built.model,
@@ -94,11 +95,13 @@ def main(arguments: Sequence[str]) -> None:
         memory_limit=None if own.memory_limit is None else own.memory_limit * 1e9,
         report=report,
     )
+    for cause in dict.fromkeys(result.seen for result in results if result.status == "not run"):
+        print(f"not run: {', '.join(result.check for result in results if result.seen == cause)}: {cause}")
     rows = [{**vars(result), "values": finite(result.values)} for result in results]
     folder.write_json("check.json", rows)
     draw(results, folder.folder / "check.png")
     counts = {status: sum(result.status == status for result in results) for status in COLORS}
-    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     print(f"{said}, in {time.monotonic() - begin:.0f} s: {folder.folder}/check.json and check.png")
     if failed := [result.check for result in results if result.status == "failure"]:
         raise UserError(f"failed: {', '.join(failed)}; see above what to do")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,23 @@ def test_a_failure_is_said_and_exits_with_one(
     said = capsys.readouterr()
     assert said.err.strip() == "error: failed: schedule, update-ratio; see above what to do"
     assert "Traceback" not in said.out + said.err
+
+
+def test_what_one_broken_line_keeps_from_running_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: Any, batch: Any) -> None:
+        raise ValueError("of another shape")
+
+    monkeypatch.setattr("tests.diagnose.faults.Classifier.forward", forward)
+    options = ["--data=tests.diagnose.faults.Markers", "--trainer.max_epochs=5", "--trainer.accelerator=cpu"]
+    code, rows = check(tmp_path, "--model=tests.diagnose.faults.Classifier", *options)
+    said = capsys.readouterr()
+    assert code == 1 and said.err.startswith("error: failed: loader-speed; see above")
+    missed = [name for name, row in rows.items() if row["status"] == "not run"]
+    assert len(missed) > 10
+    assert f"not run: {', '.join(missed)}: crashed as loader-speed did" in said.out.splitlines()
+    assert said.out.count("failure") == 2  # the line of the first, and the count
 
 
 def test_the_folder_is_beside_the_runs_and_no_run_is_made(
