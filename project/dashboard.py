@@ -3,7 +3,6 @@
 With an account they are saved there; without one the definition that would be sent is written to a file.
 """
 
-import argparse
 import csv
 import json
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from project.errors import UserError, first_line
+from project.options import Options
 
 STEP = "trainer/global_step"
 FIRST = ["val", "test", "train", "learning rate"]  # the order of sections; others follow by name
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError: no runs are there, the library is missing, or W&B refuses what is sent.
     """
-    parser = argparse.ArgumentParser("python -m project dashboard", description=__doc__, allow_abbrev=False)
+    parser = Options("dashboard", __doc__)
     parser.add_argument("folder", type=Path, help="of runs, such as runs/classify; its name is that of W&B's project")
     parser.add_argument("--entity", default="", help="user or team at W&B; default the account's own")
     parser.add_argument("--output", type=Path, help="default dashboard.json in the folder")

@@ -1,6 +1,5 @@
 """predict: label texts from a file or standard input with a finished run."""
 
-import argparse
 import csv
 import json
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from project.errors import UserError
+from project.options import Options
 from project.runs import Run
 from project.tables import SUFFIXES, read_table, require_column
 
@@ -84,7 +84,7 @@ def predict_run(run: Run, checkpoint: Path, texts: list[str], precision: Any = N
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser("python -m project predict", description=__doc__, allow_abbrev=False)
+    parser = Options("predict", __doc__)
     parser.add_argument("--run", help="folder of a finished run")
     parser.add_argument("--ckpt_path", help="a checkpoint inside a run's folder; default the run's best")
     parser.add_argument("--precision", choices=("32-true", "bf16-mixed"), help="of a run; default that of its training")

@@ -1,6 +1,5 @@
 """schema: write a JSON schema of the configuration files, by which editors complete and check them while one types."""
 
-import argparse
 import inspect
 import json
 import pkgutil
@@ -17,6 +16,7 @@ from torch import Tensor
 import project
 from project.cli import Parsing, command_line
 from project.errors import UserError
+from project.options import Options
 
 PACKAGE = project.__name__
 # Whose classes are offered. Another class is accepted, its init_args unchecked: torch's modules would bury ours.
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    parser = argparse.ArgumentParser(f"python -m {PACKAGE} schema", description=__doc__, allow_abbrev=False)
+    parser = Options("schema", __doc__)
     parser.add_argument("--output", type=Path, default=Path("configs/schema.json"), help="default %(default)s")
     output = parser.parse_args(arguments[1:]).output
     text = json.dumps(configuration_schema(), indent=1)

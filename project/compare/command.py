@@ -1,6 +1,5 @@
 """compare: what differs between runs, their scores over seeds, and their curves on one page."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from project.compare.groups import Group, group
 from project.compare.page import counted, lead, page
 from project.compare.summary import describe, summary
 from project.errors import UserError
+from project.options import Options
 
 MOST_ROWS = 20  # of the table in the terminal
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError: no such run, a broken one, or nowhere to write.
     """
-    parser = argparse.ArgumentParser("python -m project compare", description=__doc__, allow_abbrev=False)
+    parser = Options("compare", __doc__)
     parser.add_argument(
         "what",
         nargs="*",

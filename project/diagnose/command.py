@@ -1,6 +1,5 @@
 """check: why does my model not learn? Examines a configuration before it costs hours."""
 
-import argparse
 import math
 import sys
 import time
@@ -15,6 +14,7 @@ from project.cpu import use_cpu_well
 from project.diagnose import CHECKS, Result, diagnose
 from project.diagnose.picture import draw
 from project.errors import UserError
+from project.options import Options
 from project.runs import Run
 
 # Options of the Trainer that a training step depends on, and its length.
@@ -59,12 +59,11 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError: something in the configuration does not exist, or a check failed.
     """
-    parser = argparse.ArgumentParser(
-        "python -m project check",
-        usage="python -m project check --config FILE [options]",
-        description=f"{__doc__} The checks: {', '.join(CHECKS)}.",
+    parser = Options(
+        "check",
+        f"{__doc__} The checks: {', '.join(CHECKS)}.",
+        usage="%(prog)s --config FILE [options]",
         epilog="Every other option is one of fit: python -m project fit --help",
-        allow_abbrev=False,
     )
     parser.add_argument("--only", nargs="+", metavar="CHECK", help="run these checks alone")
     parser.add_argument("--skip", nargs="+", metavar="CHECK", default=[], help="leave these checks out")

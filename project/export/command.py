@@ -1,12 +1,12 @@
 """export: make the bundle of a finished run, any time after its training."""
 
-import argparse
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from project.errors import UserError
 from project.export.artifacts import ARTIFACTS, DEFAULT
+from project.options import Options
 from project.runs import Run
 
 
@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError: nothing could be exported, or something failed its check and was left out.
     """
-    parser = argparse.ArgumentParser("python -m project export", description=__doc__, allow_abbrev=False)
+    parser = Options("export", __doc__)
     parser.add_argument("--run", help="folder of a finished run")
     parser.add_argument("--ckpt_path", help="best (default), last, or a checkpoint inside a run's folder")
     parser.add_argument(

@@ -1,6 +1,5 @@
 """new: a project of your own out of this one: the package under your name, a fresh git history, the same tests."""
 
-import argparse
 import keyword
 import os
 import re
@@ -17,6 +16,7 @@ import project
 from project.errors import UserError
 from project.fork.parts import PARTS, TEXTS
 from project.fork.rename import Renaming
+from project.options import Options
 
 ROOT = Path(project.__file__).parents[1]
 PACKAGE = project.__name__
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError: the name cannot be a package's, the folder is taken, or something fails; then no folder is left.
     """
-    parser = argparse.ArgumentParser(f"python -m {PACKAGE} new", description=__doc__, allow_abbrev=False)
+    parser = Options("new", __doc__)
     parser.add_argument("path", type=Path, help="folder to be made")
     parser.add_argument("--name", required=True, help="of the package, such as my_research")
     parser.add_argument(

@@ -1,12 +1,12 @@
 """sweep: search for hyperparameters with Optuna, in any number of processes; each trial is a run like any other."""
 
-import argparse
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from project.errors import UserError
+from project.options import Options
 
 log = logging.getLogger("project")
 
@@ -17,13 +17,12 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError: the space or the options are wrong, found before the first trial; or trials fail.
     """
-    parser = argparse.ArgumentParser(
-        "python -m project sweep",
+    parser = Options(
+        "sweep",
+        __doc__,
         usage="%(prog)s --space FILE --config FILE [options of fit]",
-        description=__doc__,
         epilog="The same command in another process, or on another machine that shares the folder, works on the same "
         "sweep; after a stop it goes on.",
-        allow_abbrev=False,
     )
     parser.add_argument("--space", type=Path, required=True, help="search space, in the format of W&B's sweeps")
     parser.add_argument("--trials", type=int, help="of all processes together; default the space's run_cap")
