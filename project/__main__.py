@@ -19,6 +19,7 @@ VERBS = {
     "compare": ("project.compare.command", "what differs between runs, scores over seeds, curves on one page"),
     "dashboard": ("project.dashboard", "a W&B workspace and a report of what a folder's runs have logged"),
     "schema": ("project.schema", "write a schema by which editors complete and check configurations"),
+    "completion": ("project.completion", "write a script by which bash or zsh completes this command line"),
     "new": ("project.fork.command", "a project of your own out of this one: your name, a fresh history"),
 }
 

@@ -50,7 +50,7 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
     if checkpoint not in (None, *names) and not is_checkpoint(Path(str(checkpoint))):
         raise UserError(f"there is no checkpoint {checkpoint}")
     if folder is None:
-        if verb != "fit" and checkpoint is None:
+        if verb != "fit" and checkpoint is None and not {"-h", "--help"}.intersection(options):
             raise UserError(f"{verb} needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
         return options
     if verb == "fit" and checkpoint == "auto" and not Run(Path(folder)).has_begun:

@@ -12,6 +12,7 @@ from jsonargparse import Namespace
 from jsonargparse._completions_jsonschema import ParserJsonschema
 from jsonargparse._typehints import ActionTypeHint
 from torch import Tensor
+from torch.optim import Optimizer
 
 import project
 from project.cli import Parsing, command_line
@@ -59,6 +60,8 @@ class ConfigurationSchema(ParserJsonschema):
                 self.defs[path] = {}  # first, for a class that takes another of its kind
                 doc = inspect.getdoc(load(path)) or ""
                 self.defs[path].update(self.class_parser_schema(path, action, doc.partition("\n")[0]))
+                for given in ("params", "params+") if class_type is Optimizer else ():  # by the task
+                    self.defs[path].get("properties", {}).pop(given, None)
         mistyped = {"pattern": rf"^{PACKAGE}\.\w+\.[A-Z]\w*$"}  # what a room exports is known
         class_path = {"type": "string", "anyOf": [{"enum": offered}, {"not": mistyped}]}
         keys = {"class_path": class_path, "init_args": {"type": "object"}, "dict_kwargs": {"type": "object"}}

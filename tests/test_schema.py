@@ -58,6 +58,10 @@ ENCODER = "model: {class_path: PACKAGE.tasks.SequenceClassification, init_args: 
             "model: {init_args: {optimizer: {class_path: torch.optim.AdamW, init_args: {lr: fast}}}}",
         ),
         (
+            "model: {init_args: {optimizer: {class_path: torch.optim.SGD, init_args: {momentum: 0.9}}}}",
+            "model: {init_args: {optimizer: {class_path: torch.optim.SGD, init_args: {params: []}}}}",
+        ),
+        (
             "trainer: {callbacks+: [{class_path: PACKAGE.callbacks.GradientMonitor, init_args: {every_n_steps: 5}}]}",
             "trainer: {callbacks+: [{class_path: PACKAGE.callbacks.GradientMonitor, init_args: {every_steps: 5}}]}",
         ),
