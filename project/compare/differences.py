@@ -19,6 +19,14 @@ def configuration(groups: Sequence[Group]) -> Rows:
     return differing(groups, lambda r: {k: v for k, v in r.settings.items() if not (is_aside(k) or is_seed(k))})
 
 
+def telling(groups: Sequence[Group]) -> Rows:
+    """The same for a short table: options of a class that differs come last, and only if not implied by the class."""
+    rows = dict(configuration(groups))
+    below = {name for name in rows if any(name.startswith(f"{other}.") for other in rows)}
+    implied = {name for name in below if ABSENT in rows[name] and len(set(rows[name])) == 2}  # one value, or not there
+    return sorted(((name, rows[name]) for name in rows if name not in implied), key=lambda row: row[0] in below)
+
+
 def data(groups: Sequence[Group]) -> Rows:
     """Source, sizes and hashes of the splits."""
     return differing(groups, lambda r: flat(r.data) if r.data else {"data.json": "not recorded"})

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from project.compare.groups import Curve, Group, main_metric
+from project.compare.sections import rank
 
 # On white and on near-black, at least 3:1 against the ground, and apart for the colour-blind (after Okabe and Ito).
 COLOURS = [
@@ -73,15 +74,9 @@ def panels(groups: Sequence[Group], patterns: Sequence[str] = ()) -> tuple[list[
     """
     names = {name for g in groups for name, curve in g.curves.items() if len(curve.steps) > 1}
     monitor = next((r.monitor[0] for g in groups for r in g.records if r.monitor[0]), main_metric(groups)[0])
-    kinds = ("val/", "train/", "lr-")
-
-    def order(name: str) -> tuple[bool, int, str]:
-        kind = next((i for i, kind in enumerate(kinds) if name.startswith(kind)), len(kinds))
-        return name != monitor, kind, name
-
     drawn: list[Panel] = []
     left: list[str] = []
-    for name in sorted(names, key=order):
+    for name in sorted(names, key=lambda name: (name != monitor, rank(name))):
         panel = Panel(name, [(i, g.curves[name].thinned(POINTS if i < len(COLOURS) else GREY_POINTS))
                              for i, g in enumerate(groups) if name in g.curves])  # fmt: skip
         if patterns and not any(fnmatch(name, pattern) for pattern in patterns):

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from project.compare.differences import Rows, code, configuration, data, warnings
+from project.compare.differences import Rows, code, configuration, data, telling, warnings
 from project.compare.figure import BOTTOM, COLOURS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Panel, svg
 from project.compare.groups import Group
 from project.compare.summary import Column, describe, metrics, summary
@@ -65,7 +65,7 @@ def counted(groups: Sequence[Group]) -> str:
 
 def lead(groups: Sequence[Group]) -> str:
     """What differs, in one sentence."""
-    names = [name for name, _ in configuration(groups)]
+    names = [name for name, _ in telling(groups)]
     if len(names) > 5:
         names[4:] = [f"{len(names) - 4} more settings"]
     kinds = {"data": bool(data(groups)), "code": bool(code(groups))}

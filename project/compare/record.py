@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from project.compare.sections import X_AXES
 from project.compare.settings import flatten
 from project.errors import UserError
 from project.runs import Run
@@ -49,7 +50,7 @@ class Record:
             UserError: a file of the run is broken; says which.
         """
         folder = run.folder
-        settings = flatten(_read_yaml(run.config_file))
+        settings = read_settings(run)
         if earlier := len(list(folder.glob("config-*.yaml"))):
             settings["earlier_configurations"] = earlier  # it went on with other settings than it began with
         scores = _read_json(folder / "metrics.json")
@@ -72,7 +73,13 @@ class Record:
         return None, "min"
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
+def read_settings(run: Run) -> dict[str, Any]:
+    """The configuration by dotted name.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    file = run.config_file
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), LOADER)
     except OSError as error:
@@ -81,7 +88,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         raise UserError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise UserError(f"{file} holds no keys and values, as a configuration does")
-    return content
+    return flatten(content)
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def read_curves(file: Path) -> dict[str, tuple[Floats, Floats]]:
-    """Steps in ascending order and values of every column of ``metrics.csv``; of values logged twice the last counts.
+    """Steps in ascending order and values of every metric in ``metrics.csv``; of values logged twice the last counts.
 
     Raises:
         UserError: it has no column of steps, or a field is no number; names the line.
@@ -111,7 +118,7 @@ def read_curves(file: Path) -> dict[str, tuple[Floats, Floats]]:
             reader = csv.DictReader(stream)
             if reader.fieldnames and "step" not in reader.fieldnames:
                 raise UserError(f"{file} has no column 'step'")
-            names = [name for name in reader.fieldnames or () if name not in ("step", "epoch")]
+            names = [name for name in reader.fieldnames or () if name not in X_AXES]
             for row in reader:
                 for name in names:
                     if row[name]:

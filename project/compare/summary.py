@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from project.compare.differences import code, configuration, data, short_names
+from project.compare.differences import code, data, short_names, telling
 from project.compare.groups import Group, Statistic, best, main_metric
 
 MOST_SETTINGS = 8  # columns of settings; the rest are in the table of differences
@@ -46,7 +46,7 @@ def distinctions(groups: Sequence[Group]) -> list[Column]:
     """What tells groups apart: settings by short name, and hashes of code and of training data."""
     if len(groups) < 2:
         return []
-    rows = dict(configuration(groups))
+    rows = dict(telling(groups))
     short = short_names(list(rows))
     columns = [Column(short[name], values) for name, values in list(rows.items())[:MOST_SETTINGS]]
     coded, datas = dict(code(groups)), dict(data(groups))

@@ -1,5 +1,6 @@
 """compare, from run folders alone: what it prints and writes, and what it says of bad input."""
 
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -145,6 +146,20 @@ def test_hundreds_of_runs_and_no_torch(make_run: MakeRun, tmp_path: Path) -> Non
     assert "100 runs of 50 experiments" in done.stdout and "and 30 more, on the page" in done.stdout
     page = (tmp_path / "runs" / "small" / "compare.html").read_text()
     assert "the other 42" in page and "All 50 experiments" in page
+
+
+def test_curves_are_drawn_in_the_order_of_a_dashboard(four: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["speed/tokens_per_second", *(f"own/{i:02}" for i in range(12)), "gradient_norm/all", "lr-AdamW"]
+    names += ["train/loss", "val/loss", "val/accuracy", "examples"]
+    for number, file in enumerate(sorted(four.glob("*/*/metrics.csv"))):
+        rows = [[0, step, *(step + i + number for i in range(len(names)))] for step in (1, 2)]
+        lines = [["epoch", "step", *names], *rows]
+        file.write_text("\n".join(",".join(map(str, line)) for line in lines))
+    assert main(["compare", str(four)]) == 0
+    page = (four / "small" / "compare.html").read_text()
+    first = ["val/accuracy", "val/loss", "train/loss", "lr-AdamW", "gradient_norm/all", "speed/tokens_per_second"]
+    assert re.findall("<figcaption>(.*?)</figcaption>", page) == [*first, *(f"own/{i:02}" for i in range(6))]
+    assert "not drawn: own/06, own/07, own/08, own/09, own/10, own/11 (see --metrics)" in page
 
 
 def test_colours_stand_out_from_the_ground() -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from project.compare.differences import code, configuration, data, short_names, warnings
+from project.compare.differences import code, configuration, data, short_names, telling, warnings
 from project.compare.find import find
 from project.compare.groups import Curve, Statistic, best, direction, group, letters
+from project.compare.page import lead
 from project.compare.record import Record
 from project.compare.summary import show_all, summary
 from project.runs import Run
-from tests.compare.conftest import MakeRun
+from tests.compare.conftest import MakeRun, config
 
 
 def test_runs_that_differ_in_seeds_alone_are_one_group_the_best_first(four: Path) -> None:
@@ -58,6 +59,33 @@ def test_what_differs_is_named(make_run: MakeRun) -> None:
     assert "Runs of A share the seed 1" in text
     columns = {column.name: column.cells for column in summary(groups)}
     assert columns["d_model"] == ["64", "32", "16"] and columns["test/accuracy"] == ["0.9000", "0.8000", "–"]
+
+
+def test_an_option_is_not_lost_among_those_that_come_with_another_class(make_run: MakeRun) -> None:
+    def model(encoder: str, options: dict[str, int], members: int) -> dict[str, object]:
+        whole = config(64, 1, 2e-3)
+        whole["model"]["init_args"] |= {"encoder": {"class_path": encoder, "init_args": options}, "members": members}
+        return {"model": whole["model"]}
+
+    ours = {f"option_{i}": i for i in range(10)} | {f"shared_{i}": 0 for i in range(10)}
+    other = {f"choice_{i}": i for i in range(10)} | {f"shared_{i}": 1 for i in range(10)}
+    runs = [
+        make_run("1", 0.9, config=model("project.nn.Encoder", ours, 1)),
+        make_run("2", 0.8, config=model("elsewhere.Encoder", other, 3)),
+        make_run("3", 0.7, config=model("elsewhere.Encoder", other | {"choice_0": 7}, 3)),
+    ]
+    groups = group([Record.read(Run(run)) for run in runs])
+    assert len(configuration(groups)) == 32
+    expected = [
+        "model.encoder",
+        "model.members",
+        "model.encoder.choice_0",
+        *(f"model.encoder.shared_{i}" for i in range(10)),
+    ]
+    assert sorted(name for name, _ in telling(groups)) == sorted(expected)
+    columns = {column.name: column.cells for column in summary(groups)}
+    assert list(columns)[1:3] == ["encoder", "members"] and columns["members"] == ["1", "3", "3"]
+    assert lead(groups).startswith("The runs differ in model.encoder, model.members, ")
 
 
 def test_a_metric_is_better_when_the_monitor_or_its_name_says_so(make_run: MakeRun) -> None:
