@@ -132,7 +132,7 @@ def test_what_a_run_says_cannot_leave_its_place_in_the_page(make_run: MakeRun, t
 
 
 def test_hundreds_of_runs_and_no_torch(make_run: MakeRun, tmp_path: Path) -> None:
-    for i in range(100):
+    for i in range(300):
         make_run(f"{i:03}", 0.5 + i / 1000, d_model=i // 2, seed=i % 2)
     code = (
         "import sys; from project.__main__ import main; status = main(sys.argv[1:])\n"
@@ -143,9 +143,9 @@ def test_hundreds_of_runs_and_no_torch(make_run: MakeRun, tmp_path: Path) -> Non
         [sys.executable, "-c", code, "compare", str(tmp_path / "runs")], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "100 runs of 50 experiments" in done.stdout and "and 30 more, on the page" in done.stdout
+    assert "300 runs of 150 experiments" in done.stdout and "and 130 more, on the page" in done.stdout
     page = (tmp_path / "runs" / "small" / "compare.html").read_text()
-    assert "the other 42" in page and "All 50 experiments" in page
+    assert "the other 142" in page and "All 150 experiments" in page
 
 
 def test_curves_are_drawn_in_the_order_of_a_dashboard(four: Path, capsys: pytest.CaptureFixture[str]) -> None:
