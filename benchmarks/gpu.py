@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from benchmarks.batches import Batch, grouped_batches, uniform_texts
 from benchmarks.loop import write_table
 from benchmarks.peers import Sizes
-from benchmarks.report import machine, markdown, matmul_peak
+from benchmarks.report import machine, markdown
 from project.cli import quiet
 from project.data import TableFile, TextClassificationData
+from project.machine import matmul_peak
 from project.nn import Encoder, MultiHeadAttention, SequenceClassifier
 from project.tasks import SequenceClassification
 

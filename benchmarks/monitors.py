@@ -36,7 +36,7 @@ class Steps(Callback):
         if self._last is not None:
             start, measured = self._last
             self.seconds[measured].append(now - start)
-        monitor = next(callback for callback in trainer.callbacks if isinstance(callback, Monitor))  # type: ignore[attr-defined]
+        monitor = next(callback for callback in trainer.callbacks if isinstance(callback, UpdateMonitor))  # type: ignore[attr-defined]
         self._last = now, monitor.due(trainer)
 
     @property

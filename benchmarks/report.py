@@ -1,8 +1,7 @@
-"""What every benchmark prints: the machine in words, Markdown tables, the matrix-product peak."""
+"""What every benchmark prints: the machine in words, Markdown tables."""
 
 import platform
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,30 +30,3 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     rule = "|".join("-" * (w + 2) if left else "-" * (w + 1) + ":" for w, left in zip(widths, words, strict=True))
     return "\n".join([line(header), f"|{rule}|", *map(line, rows)])
-
-
-def fastest(function: Callable[[], object], for_seconds: float = 0.3) -> float:
-    """Least wall time of a call that waits for its device, over calls that take some time together."""
-    times: list[float] = []
-    while len(times) < 5 or sum(times) < for_seconds:
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def matmul_peak(dtype: torch.dtype, device: str = "cpu", sizes: Sequence[tuple[int, int, int]] = ()) -> float:
-    """FLOP/s of the fastest of several matrix products: what is compared with when a share of the peak is given."""
-
-    def rate(m: int, k: int, n: int) -> float:
-        left = torch.randn(m, k, device=device).to(dtype)
-        right = torch.randn(n, k, device=device).to(dtype).t()
-
-        def product() -> None:
-            torch.mm(left, right)
-            if device == "cuda":
-                torch.cuda.synchronize()
-
-        return 2 * m * k * n / fastest(product)
-
-    return max(rate(*size) for size in sizes or ((2048, 2048, 2048), (4096, 256, 1024), (4096, 1024, 256)))

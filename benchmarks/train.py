@@ -28,10 +28,11 @@ from torch import Tensor
 from benchmarks.batches import Batch, gloss_texts, grouped_batches, largest_batch, random_batches, uniform_texts
 from benchmarks.memory import in_fresh_process, peak
 from benchmarks.peers import OURS, Sizes, Trainee, available
-from benchmarks.report import machine, markdown, matmul_peak
+from benchmarks.report import machine, markdown
 from project.cpu import multiply_in_onednn
 from project.data import TokenDataset
 from project.errors import UserError
+from project.machine import matmul_peak
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 HEADER = ["precision", "texts", "contender", "batches", "tokens/s", "project is", "of the peak", "peak memory"]

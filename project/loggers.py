@@ -118,6 +118,7 @@ class WandB(WandbLogger):
         if run is not None:  # what waits for its upload is the run's too
             os.environ["WANDB_DATA_DIR"] = str(run.folder / "wandb")
         self._artifact, self._save_code = log_model, save_code
+        self._step: int | None = None
         super().__init__(
             project=project or (run.name if run else "project"),
             name=name or (run.id if run else None),
@@ -178,8 +179,12 @@ class WandB(WandbLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """All that is logged of a step makes one row, so that each of its metrics can be the x-axis of the others."""
         try:
-            super().log_metrics(metrics, step)
+            if step != self._step:
+                self.experiment.log({}, commit=True)
+                self._step = step
+            self.experiment.log({**metrics, "trainer/global_step": step}, commit=False)
         except Exception as error:
             self._give_up(error)
 

@@ -141,6 +141,20 @@ def test_what_wandb_records(run: Run) -> None:
     assert all(file["local_path"].startswith(str(run.folder)) for file in code["manifest"]["contents"])
 
 
+def test_what_is_logged_of_a_step_is_one_row_to_wandb(run: Run) -> None:
+    logger = WandB()
+    for step, values in ((4, {"lr": 0.1}), (4, {"examples": 8}), (4, {"train/loss": 1.0}), (9, {"lr": 0.2})):
+        logger.log_metrics(values, step=step)
+    logger.experiment.finish()
+    _, records = inspect(run)
+    rows = [record["history"]["item"] for record in records if record["type"] == "history"]
+    shown = [{name: value for name, value in row.items() if name[0] != "_"} for row in rows]
+    assert [row for row in shown if row] == [
+        {"lr": 0.1, "examples": 8, "train/loss": 1.0, "trainer/global_step": 4},
+        {"lr": 0.2, "trainer/global_step": 9},
+    ]
+
+
 def test_a_run_of_wandb_s_sweep_has_the_id_that_its_agent_gave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

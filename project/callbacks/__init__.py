@@ -14,6 +14,7 @@ from project.callbacks.resume import Resume
 from project.callbacks.run_record import RunRecord
 from project.callbacks.skip_spikes import SkipSpikes
 from project.callbacks.test_report import TestReport
+from project.callbacks.throughput import Throughput
 from project.callbacks.unused_parameters import UnusedParameters
 from project.callbacks.update_monitor import UpdateMonitor
 
@@ -32,6 +33,7 @@ __all__ = [
     "RunRecord",
     "SkipSpikes",
     "TestReport",
+    "Throughput",
     "UnusedParameters",
     "UpdateMonitor",
 ]

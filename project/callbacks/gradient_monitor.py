@@ -7,7 +7,16 @@ from project.callbacks.monitor import Monitor, norm, trained_layers
 
 
 class GradientMonitor(Monitor):
-    """Logs ``gradient_norm/LAYER`` and ``gradient_norm/all``: of the whole step's gradient, before it is clipped."""
+    """Logs ``gradient_norm/LAYER`` and ``gradient_norm/all``: of the whole step's gradient, before it is clipped.
+
+    Args:
+        every_n_steps: optimizer steps from one measurement to the next.
+        by_layer: false for the norm of all alone.
+    """
+
+    def __init__(self, every_n_steps: int = 50, by_layer: bool = True) -> None:
+        super().__init__(every_n_steps)
+        self.by_layer = by_layer
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         if not self.due(trainer):
@@ -19,4 +28,5 @@ class GradientMonitor(Monitor):
         }
         values = {f"gradient_norm/{layer}": norm(gradients) for layer, gradients in layers.items() if gradients}
         if values:
-            self.write(trainer, values | {"gradient_norm/all": norm(list(values.values()))})
+            total = {"gradient_norm/all": norm(list(values.values()))}
+            self.write(trainer, values | total if self.by_layer else total)

@@ -1,7 +1,9 @@
 """What the monitors of activations, gradients and updates share: when they measure, and where the numbers go."""
 
+from collections.abc import Mapping
+
 from lightning.pytorch import Callback, Trainer
-from torch import Tensor, stack
+from torch import Tensor, as_tensor, stack
 from torch.distributed.tensor import DTensor
 from torch.nn import Module, Parameter
 from torch.nn.utils import get_total_norm
@@ -27,11 +29,13 @@ class Monitor(Callback):
         steps = not loop._should_accumulate() and (loop._batches_that_stepped + 1) % self.every_n_steps == 0
         return steps and bool(trainer.loggers)
 
-    def write(self, trainer: Trainer, values: dict[str, Tensor]) -> None:
+    def write(self, trainer: Trainer, values: Mapping[str, Tensor | float]) -> None:
         """Log scalars."""
         if not values:
             return
-        numbers = stack([value.float() for value in values.values()]).tolist()  # one synchronisation for all
+        numbers = stack(
+            [as_tensor(value).double() for value in values.values()]
+        ).tolist()  # one synchronisation for all
         for logger in trainer.loggers:
             step = trainer.fit_loop.epoch_loop._batches_that_stepped
             logger.log_metrics(dict(zip(values, numbers, strict=True)), step=step)

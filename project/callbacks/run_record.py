@@ -2,7 +2,6 @@
 
 import hashlib
 import platform
-import resource
 import subprocess
 import sys
 from collections.abc import Sized
@@ -16,6 +15,7 @@ from lightning.pytorch.cli import SaveConfigCallback
 
 import project
 from project.loggers import WandB
+from project.machine import peak_memory
 from project.runs import Run
 
 
@@ -85,17 +85,13 @@ def data_facts(trainer: Trainer) -> dict[str, Any]:
 def training_facts(trainer: Trainer, task: LightningModule) -> dict[str, Any]:
     """Time, extent, size and the peak of memory, in bytes: of the GPU, or without one of the process."""
     timer = next((c for c in trainer.callbacks if isinstance(c, Timer)), None)  # type: ignore[attr-defined]
-    on_gpu = trainer.strategy.root_device.type == "cuda"
-    unit = 1 if sys.platform == "darwin" else 1024  # of what getrusage counts in
     return {
         "seconds": timer.time_elapsed("train") if timer else None,
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "parameters": sum(p.numel() for p in task.parameters()),
         "processes": trainer.world_size,
-        "peak_memory": torch.cuda.max_memory_allocated()
-        if on_gpu
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "peak_memory": peak_memory(trainer.strategy.root_device),
     }
 
 

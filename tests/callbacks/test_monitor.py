@@ -225,6 +225,12 @@ def test_two_processes_end_alike_and_log_the_gradient_of_both(tmp_path: Path) ->
     assert float(rows[0]["gradient_norm/net.upper"]) == pytest.approx(float(norm), rel=1e-4)
 
 
+def test_the_norm_of_all_alone() -> None:
+    rows, both = (fit(Module(), GradientMonitor(2, by_layer=by_layer)) for by_layer in (False, True))
+    assert [name for name in rows[3] if name.startswith("gradient_norm/")] == ["gradient_norm/all"]
+    assert rows[3]["gradient_norm/all"] == both[3]["gradient_norm/all"] > 0
+
+
 def test_an_interval_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="1 at least"):
         GradientMonitor(0)
