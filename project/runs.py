@@ -244,6 +244,23 @@ class Run:
         partial.replace(file)
 
 
+def run_and_checkpoint(folder: str | None, checkpoint: str | None) -> tuple[Run, Path]:
+    """What ``--run`` and ``--ckpt_path`` stand for: of the run ``best``, by default, or ``last``, or a path.
+
+    Raises:
+        UserError: there is no such run or checkpoint.
+    """
+    if checkpoint in (None, "best", "last"):
+        if folder is None:
+            raise UserError(f"--ckpt_path {checkpoint} needs --run runs/<name>/<id>")
+        run = Run.open(folder)
+        return run, run.checkpoint(checkpoint or "best")
+    path = Path(str(checkpoint))
+    if not is_checkpoint(path):
+        raise UserError(f"there is no checkpoint {path}")
+    return Run.open(folder or path), path
+
+
 def import_class(class_path: str) -> Any:
     """The class that a configuration names by its import path."""
     module, _, name = class_path.rpartition(".")

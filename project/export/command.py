@@ -2,12 +2,11 @@
 
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 
 from project.errors import UserError
 from project.export.artifacts import ARTIFACTS, DEFAULT
 from project.options import Options
-from project.runs import Run
+from project.runs import run_and_checkpoint
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -32,9 +31,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments[1:])
     if options.run is None and options.ckpt_path is None:
         raise UserError("export needs trained weights: --run runs/<name>/<id>, or --ckpt_path FILE")
-    run = Run.open(options.run or options.ckpt_path)
-    named = options.ckpt_path in (None, "best", "last")
-    checkpoint = run.checkpoint(options.ckpt_path or "best") if named else Path(options.ckpt_path)
+    run, checkpoint = run_and_checkpoint(options.run, options.ckpt_path)
 
     from project.cli import quiet
     from project.export.bundle import export

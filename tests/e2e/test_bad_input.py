@@ -176,6 +176,11 @@ CASES: list[Bad] = [
     bad("predict --run {run} --input {tmp}/a.txt --output /proc/a", "must end in .csv", files={"a.txt": "a"}),
     bad("predict --run {run} --input {tmp}/a.txt --output /proc/a.csv", "cannot write /proc/a", files={"a.txt": "a"}),
     bad("predict --bundle {tmp}", "{tmp}"),
+    bad("predict --bundle {tmp} --run {run}", "leave out --run, --ckpt_path and --precision, or --bundle"),
+    bad("predict --run {run} --artifact onnx", "give --bundle"),
+    bad("predict --run {run} --ckpt_path lst", "there is no checkpoint lst"),
+    bad("predict --ckpt_path last", "--ckpt_path last needs --run"),
+    bad("export --run {run} --ckpt_path {tmp}/none.ckpt", "there is no checkpoint {tmp}/none.ckpt"),
     # environments
     fit("--name ../elsewhere", "'../elsewhere'", "see --name"),
     fit("--name=", "''", "see --name"),

@@ -1,6 +1,7 @@
 """A bundle labels texts as its run does, without torch."""
 
 import json
+import re
 import resource
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from project.__main__ import main
 from project.errors import UserError
 from project.export.predictor import Predictor, _batches
 from project.predict import predict_run
@@ -151,7 +153,7 @@ sys.exit(code or ", ".join(heavy) or 0)
 
 
 def test_tables_need_no_torch_either(bundle: Bundle, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text('id,definition\n1,"the cat, old"\n2,NA\n')
+    (tmp_path / "t.csv").write_text('id,definition,label\n01,"the cat, old",?\n2,NA,\n')
     code = "import sys; from project.__main__ import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     options = ["--input", str(tmp_path / "t.csv"), "--text", "definition"]
     done = subprocess.run(
@@ -160,7 +162,32 @@ def test_tables_need_no_torch_either(bundle: Bundle, tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert [line.rsplit(",", 2)[0] for line in done.stdout.splitlines()] == ["text", '"the cat, old"', "NA"]
+    header, *rows = done.stdout.splitlines()
+    assert header == "id,definition,label,predicted_label,probability"
+    assert [row.rsplit(",", 2)[0] for row in rows] == ['01,"the cat, old",?', "2,NA,"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_table_keeps_its_columns_from_a_run_and_a_bundle(bundle: Bundle, tmp_path: Path, ending: str) -> None:
+    rows = [{"id": 1, "body": "the cat", "probability": [0.5], "note": None}, {"id": 2, "body": None, "note": "ä"}]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    written = []
+    for weights in (["--bundle", str(bundle.folder)], ["--run", str(bundle.run.folder), "--precision", "32-true"]):
+        output = tmp_path / f"out.{ending}"
+        words = ["predict", *weights, "--text", "body", "--input", str(tmp_path / "t.jsonl"), "--output", str(output)]
+        assert main(words) == 0
+        written.append(output.read_text(encoding="utf-8"))
+    of_bundle, of_run = (re.sub(r"(0\.\d\d)\d+", r"\1", text) for text in written)
+    assert of_bundle == of_run
+    if ending == "csv":
+        header, first, second = of_run.splitlines()
+        assert header == "id,body,probability,note,label,predicted_probability"
+        assert first.startswith("1,the cat,[0.5],,animal,0.") and second.startswith("2,,,ä,")
+    else:
+        first, second = map(json.loads, of_run.splitlines())
+        assert first == rows[0] | {"label": "animal", "predicted_probability": first["predicted_probability"]}
+        assert {**second, **rows[1], "probability": None} == second
+        assert set(second) == set(first)
 
 
 def test_command_line(bundle: Bundle, shell: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
