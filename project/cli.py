@@ -145,6 +145,9 @@ class ProjectCLI(LightningCLI):
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
         if config.get("accumulate_grad_batches", 1) < 1:
             raise UserError(f"trainer.accumulate_grad_batches {config['accumulate_grad_batches']} must be 1 at least")
+        idle = [key for key in ("max_epochs", "max_steps", "limit_train_batches") if config.get(key) == 0]
+        if self.subcommand == "fit" and idle:
+            raise UserError(f"trainer.{idle[0]} 0 trains nothing: give 1 at least; validate and test score a run")
         if config.get("enable_checkpointing") is False:
             callbacks = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
         if config.get("enable_progress_bar") is False:

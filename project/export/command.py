@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
 
     from project.cli import quiet
     from project.export.bundle import export
-    from project.export.table import format_table, table
+    from project.export.table import LEGEND, format_table, table
     from project.model_card import write_model_card
 
     quiet()
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     manifest = export(run, checkpoint, options.artifacts, options.max_drop)
     write_model_card(run)
     print(format_table(*table(manifest)))
+    print(LEGEND)
     print(f"bundle: {run.folder / 'export'}")
     if manifest["failed"]:
         raise UserError("; ".join(f"{name}: {reason}" for name, reason in manifest["failed"].items()))

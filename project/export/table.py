@@ -2,6 +2,11 @@
 
 from typing import Any
 
+LEGEND = (
+    "parity: largest difference of an output from eager's; drop: by how much the metric is worse; "
+    "latency at batch 1 and throughput at batch 32: as multiples of eager's"
+)
+
 
 def table(manifest: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows: what was made, then what failed or was skipped. sha256 is shortened.
