@@ -1,5 +1,6 @@
 """export: make the bundle of a finished run, any time after its training."""
 
+import logging
 import warnings
 from collections.abc import Sequence
 
@@ -40,10 +41,15 @@ def main(arguments: Sequence[str]) -> None:
 
     quiet()
     warnings.filterwarnings("ignore", module="lightning")
+    logging.getLogger("project").setLevel(logging.WARNING)  # what the data are was said in training
+    bundle = run.folder / "export"
+    before = {name for name, artifact in ARTIFACTS.items() if (bundle / artifact.file).exists()}
     manifest = export(run, checkpoint, options.artifacts, options.max_drop)
     write_model_card(run)
     print(format_table(*table(manifest)))
     print(LEGEND)
-    print(f"bundle: {run.folder / 'export'}")
+    if gone := sorted(before - manifest["artifacts"].keys()):
+        print(f"removed with the bundle before: {', '.join(gone)}; --artifacts names all that a bundle is to hold")
+    print(f"bundle: {bundle}")
     if manifest["failed"]:
         raise UserError("; ".join(f"{name}: {reason}" for name, reason in manifest["failed"].items()))

@@ -1,6 +1,7 @@
 """What is published is what was trained, and says so."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +187,16 @@ def test_nothing_tried_leaves_the_earlier_bundle(bundle: Bundle, monkeypatch: py
         export(bundle.run, bundle.run.checkpoint())
     assert (bundle.folder / "manifest.json").read_bytes() == before
     assert not list(bundle.run.folder.glob(".export*"))
+
+
+def test_the_command_says_what_the_bundle_no_longer_holds(
+    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(bundle.run.folder, tmp_path / "tiny" / "copy")
+    main(["export", "--run", str(run), "--artifacts", "torchscript"])
+    said = capsys.readouterr().out
+    assert "removed with the bundle before: onnx, onnx-int8, pt2, torchscript-int8; --artifacts names all" in said
+    assert "data: train" not in said and "parity: largest difference" in said
 
 
 def test_names_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
