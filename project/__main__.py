@@ -56,17 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
     from project.errors import ElsewhereError, Interrupted, UserError
+    from project.rank import is_first
 
-    speaks = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # below are stack traces where another process has ended
     try:
         importlib.import_module(VERBS[verb][0]).main([verb, *rest])
     except UserError as error:
-        if speaks or not isinstance(error, ElsewhereError):
+        if is_first() or not isinstance(error, ElsewhereError):
             print(f"error: {error}", file=sys.stderr)
         return 1
     except Interrupted as stop:
-        if speaks:
+        if is_first():
             print(stop, file=sys.stderr)
         return stop.exit_code
     except KeyboardInterrupt:

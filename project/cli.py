@@ -12,11 +12,9 @@ from typing import Any
 
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, ProgressBar, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from project.arguments import arguments_from_run, overridden, read_configs
@@ -39,6 +37,7 @@ from project.first_failure import give_way_to_first_failure, refuse_nameless_run
 from project.model_card import write_model_card
 from project.out_of_memory import explained
 from project.parser import Parser, explain
+from project.rank import is_first
 from project.runs import Run, is_checkpoint
 from project.sweep.trial import Trial
 
@@ -107,7 +106,7 @@ class ProjectCLI(LightningCLI):
         if self.subcommand != "fit":  # Lightning itself mutes the loggers under fast_dev_run
             config.trainer.logger = False
         if (run := Run.current()) is not None:
-            if self.subcommand == "fit" and not _get_rank():
+            if self.subcommand == "fit" and is_first():
                 run.lock()
             config.trainer.default_root_dir = str(run.folder)
         self._take_pretrained_tokenizer(config)
@@ -252,7 +251,7 @@ def quiet() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     log.handlers = [logging.StreamHandler(sys.stdout)]
-    log.setLevel(logging.INFO if getattr(rank_zero_only, "rank", 0) == 0 else logging.WARNING)
+    log.setLevel(logging.INFO if is_first() else logging.WARNING)
     log.propagate = False
     for message in (
         r"The '\w+' does not have many workers",  # num_workers is measured and set in the configuration

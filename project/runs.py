@@ -110,14 +110,17 @@ class Run:
         Raises:
             UserError: one does.
         """
-        file = (self.folder / ".lock").open("a")
+        folder = self.folder.resolve()
+        if folder in _locks:  # closing a second file would give up the lock of the first
+            return
+        file = (folder / ".lock").open("a")
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             raise UserError(f"{self.folder}: another process is training this run; wait for it, or end it") from error
         except OSError:  # a file system without locks
             return
-        _locks[self.folder] = file
+        _locks[folder] = file
 
     @staticmethod
     def end() -> None:

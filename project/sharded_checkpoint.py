@@ -37,7 +37,7 @@ class DataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module.partition(".")[0] == "pathlib":
             return PurePath
-        if module in ("torch", "torch.serialization", METADATA) or name == "_StorageInfo":
+        if module in ("torch", "torch.serialization", METADATA, STORAGE):
             found = super().find_class(module, name)
             own = isinstance(found, type) and found.__module__ in (METADATA, STORAGE)
             if own or found is torch.Size or name == "_get_layout" or isinstance(found, torch.dtype):

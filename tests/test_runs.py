@@ -48,7 +48,9 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
             Run(tmp_path).lock()
         holder.kill()
     Run(tmp_path).lock()  # a process that was killed holds nothing
-    Run(tmp_path).lock()  # one's own is none to wait for
+    Run(tmp_path).lock()  # one's own is none to wait for, and is kept
+    other = subprocess.run(command, input=b"", capture_output=True)
+    assert b"another process is training this run" in other.stderr
 
 
 def test_only_a_run_without_results_is_discarded(tmp_path: Path) -> None:

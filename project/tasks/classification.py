@@ -74,7 +74,7 @@ class SequenceClassification(Task):
                 f"word_dropout {word_dropout} and label_smoothing {label_smoothing} must lie between 0 and 1, "
                 f"layer_decay {layer_decay} above 0 and up to 1"
             )
-        if isinstance(class_weights, float):
+        if isinstance(class_weights, int | float):
             class_weights = weights_by_power(class_counts, class_weights)
         if class_weights is not None and len(class_weights) != len(labels):
             raise ValueError(f"class_weights has {len(class_weights)} entries for {len(labels)} labels")
