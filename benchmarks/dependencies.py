@@ -20,7 +20,7 @@ from benchmarks.report import machine, markdown
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 LINE = re.compile(r'^(?:(?P<extra>\w+) = \[)?\s*"(?P<requirement>[^"]+)"[],]*\s*(?:# (?P<purpose>.*))?$')
-MODULES = {"scikit-learn": "sklearn"}  # imported by another name; else the name with _ for -
+MODULES = {"scikit-learn": "sklearn", "pyyaml": "yaml"}  # imported by another name; else the name with _ for -
 
 
 def declared(text: str) -> Iterator[tuple[str, str, str]]:

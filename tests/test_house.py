@@ -19,7 +19,7 @@ PACKAGE = project.__name__
 ROOT = Path(project.__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text()
 EXTRAS = {"demo", "export", "sweep", "dashboard", "bench", "notebooks"}
-MODULE_NAMES = {"scikit-learn": "sklearn"}  # of packages that are imported by another name
+MODULE_NAMES = {"scikit-learn": "sklearn", "pyyaml": "yaml"}  # of packages that are imported by another name
 NEED_AN_EXTRA = {"sweep.space", "sweep.study", "sweep.worker"}  # which `sweep.command` and Pruning import late
 
 

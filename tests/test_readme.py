@@ -7,6 +7,7 @@ words, what installs by what it names.
 
 import importlib
 import io
+import pkgutil
 import re
 import shlex
 import shutil
@@ -51,6 +52,14 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     named += re.findall(r"\[[^]]*\]\(([\w./-]+)\)", text)
     assert "pyproject.toml" in named
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_objects_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(rf"`({PACKAGE}(?:\.\w+)+)[`(]", page.read_text(encoding="utf-8"))
+    assert f"{PACKAGE}.notebook.load_run" in named
+    for name in named:
+        assert pkgutil.resolve_name(name)
 
 
 def small(config: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +125,8 @@ def test_a_command_does_what_it_says(
         said, bar, words = words[1], words[2], words[3:]
         assert bar == "|"
         monkeypatch.setattr("sys.stdin", io.StringIO(said + "\n"))
+    if words[0] == "source":
+        words = shlex.split(" ".join(words[1:]).removeprefix("<(").removesuffix(")"))
     words[0] = words[0].removeprefix(".venv/bin/")
     match words:
         case ["python", "-m", package, "fit", *options] if package == PACKAGE and "configs/trainer/" in command:
