@@ -1,4 +1,4 @@
-"""Several processes must have as many batches each: one that waits for another that has ended waits for ever."""
+"""Every process needs equally many batches, or one that still has some waits for ever for one that has none."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ from torch.nn.utils import get_total_norm
 
 
 class Monitor(Callback):
-    """Measures at every n-th optimizer step, and writes a value a layer to all loggers, beside that step's loss.
+    """Measures at every n-th optimizer step, and writes to all loggers, beside that step's loss.
 
     Training stays bit by bit what it is without. Processes measure together, and rank zero writes.
 

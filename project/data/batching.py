@@ -5,7 +5,8 @@ Notable:
   anew each epoch. So the number of batches is known, and the same in every epoch.
 - the batches depend on seed and epoch alone, not on the number of processes, which take turns: two processes see in one
   step what one process sees in two.
-- every row is seen once an epoch and every process has as many batches: those of the last round are halved to that end.
+- every row is seen once an epoch and every process has equally many batches: those of the last round are split in two
+  until that holds.
 """
 
 from collections.abc import Iterator

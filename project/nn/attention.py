@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, K), keys and values (B, H, S, K)."""
         query_BHTK, key_BHSK, value_BHSK = self.split(self.in_projection(query_BTD))
-        if key_BSD is not None:  # the fused product makes all three of each input, and what is not needed is left
+        if key_BSD is not None:  # the fused product makes all three of each input; unused parts are discarded
             _, key_BHSK, value_BHSK = self.split(self.in_projection(key_BSD))
         if value_BSD is not None:
             _, _, value_BHSK = self.split(self.in_projection(value_BSD))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Ensemble(nn.Module):
-    """Networks of one kind with first values of their own (Lakshminarayanan et al. 2017, "Deep Ensembles").
+    """Networks of one kind, initialised independently (Lakshminarayanan et al. 2017, "Deep Ensembles").
 
     Args:
         members: each maps token ids (B, T) and a padding mask (B, T) to logits (B, C).

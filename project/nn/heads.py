@@ -39,7 +39,7 @@ def masked_mean(x_BTD: Tensor, real_BT1: Tensor) -> Tensor:
 
 
 def masked_max(x_BTD: Tensor, real_BT1: Tensor) -> Tensor:
-    # Not amax: its gradient divides by the number of equal maxima, which compiled bfloat16 code counts as none.
+    # Not amax: its gradient divides by the number of equal maxima, which compiled bfloat16 code counts as zero.
     max_BD = x_BTD.masked_fill(real_BT1.logical_not(), float("-inf")).max(1).values
     return max_BD.masked_fill(real_BT1.any(1).logical_not(), 0.0)
 
