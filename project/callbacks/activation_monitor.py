@@ -26,8 +26,8 @@ BOUNDS: dict[type[nn.Module], tuple[float, float]] = {
 class ActivationMonitor(Monitor):
     """Logs ``activation_mean/LAYER``, ``_std``, ``_zeros`` and ``_saturated`` of this process' batch, padding included.
 
-    Layers are the modules with parameters of their own, and activation functions, by their first call
-    in a step. Compiled code cannot be looked into: in a measured batch it runs once more, uncompiled and without gradient.
+    Layers are the modules with parameters of their own, and activation functions, by their first call in a
+    step. Compiled code cannot be looked into: in a measured batch it runs once more, uncompiled and without gradient.
     """
 
     def __init__(self, every_n_steps: int = 50) -> None:

@@ -9,8 +9,8 @@ from project.nn.heads import ClassificationHead
 def xavier_init(module: nn.Module) -> None:
     """Xavier-uniform weights (Glorot and Bengio, 2010), zero biases; embeddings are normal with variance 1 / size.
 
-    A fused projection gets the bounds that its three maps would get separately. A classification head gets a tenth, so that the
-    first loss is that of a guess, ln(C). Norms keep torch's ones and zeros.
+    A fused projection gets the bounds that its three maps would get separately. A classification head gets a
+    tenth, so that the first loss is that of a guess, ln(C). Norms keep torch's ones and zeros.
     """
     heads = {part.linear for part in module.modules() if isinstance(part, ClassificationHead)}
     fused = {part.in_projection for part in module.modules() if isinstance(part, MultiHeadAttention)}
