@@ -16,7 +16,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from project.__main__ import main
 from project.runs import Run
-from tests.e2e.conftest import train
+from tests.e2e.conftest import ROOT, train
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -32,6 +32,13 @@ def inspect_wandb(run: Run) -> dict[str, object]:
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     summary: dict[str, object] = json.loads(result.stdout)
     return summary
+
+
+def wandb_records(run: Run) -> list[dict[str, Any]]:
+    (folder,) = run.folder.glob("wandb/offline-run-*")
+    command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(folder)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def test_the_folder_holds_the_whole_run(finished: Run) -> None:
@@ -80,12 +87,33 @@ def test_the_csv_has_train_and_validation_rows(finished: Run) -> None:
 def test_wandb_holds_the_configuration_once_and_the_metrics(finished: Run) -> None:
     summary = json.dumps(inspect_wandb(finished))
     assert "test/accuracy" in summary and "trainer/global_step" in summary
-    (folder,) = finished.folder.glob("wandb/offline-run-*")
-    command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(folder)]
-    records = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    records = json.dumps(wandb_records(finished))
     assert "project.nn.Encoder" in records
     assert "test/predictions" in records and "test/confusion" in records
     assert finished.id in records
+
+
+def test_a_step_is_one_row_to_wandb_with_all_that_can_be_its_x_axis(config: Path, tmp_path: Path) -> None:
+    shipped = yaml.safe_load((ROOT / "configs/classify.yaml").read_text())["trainer"]["callbacks"]
+    monitors = [
+        callback for callback in shipped if "Monitor" in callback["class_path"] or "Throughput" in str(callback)
+    ]
+    for monitor in monitors[1:]:
+        monitor.setdefault("init_args", {})["every_n_steps"] = 2
+    overlay = tmp_path / "monitors.yaml"
+    overlay.write_text(yaml.safe_dump({"trainer": {"callbacks+": monitors}}))
+    run = train(config, tmp_path, "--config", str(overlay), "--trainer.max_epochs", "1")
+    rows = [row["history"]["item"] for row in wandb_records(run) if row["type"] == "history"]
+    names = {"examples", "gradient_norm/all", "train/loss"}
+    names |= {
+        f"speed/{name}" for name in ("tokens_per_second", "examples_per_second", "share_of_peak", "peak_memory_gb")
+    }
+    complete = [row for row in rows if names <= row.keys() and any(name.startswith("lr-") for name in row)]
+    assert [row["trainer/global_step"] for row in complete] == list(range(1, len(complete) * 2, 2)) != []
+    assert all(0 < row["speed/share_of_peak"] < 1 for row in complete)
+    (validated,) = [row for row in rows if "val/accuracy" in row]
+    train_split = json.loads((run.folder / "data.json").read_text())["splits"]["train"]["examples"]
+    assert validated["examples"] == train_split
 
 
 def test_wandb_has_the_parameter_count_and_summarises_what_is_monitored_by_its_best(finished: Run) -> None:
