@@ -3,10 +3,9 @@
 import argparse
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from project.errors import UserError
+from project.errors import UserError, nearest
 
 
 class Options(argparse.ArgumentParser):
@@ -23,16 +22,13 @@ class Options(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         unknown = re.search(r"unrecognized arguments: (-[\w-]+)", message)
-        nearest = self._nearest(unknown[1], 0.6) if unknown else []
-        raise UserError(f"{message}; " + (f"did you mean {nearest[0]}?" if nearest else f"see {self.prog} --help"))
+        meant = nearest(unknown[1], self._option_string_actions) if unknown else None
+        raise UserError(f"{message}; " + (f"did you mean {meant}?" if meant else f"see {self.prog} --help"))
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """As argparse does, but a slip in a name of this verb's is none of those left to another parser."""
         known, rest = super().parse_known_args(args, namespace)
         for word in rest:
-            if word.startswith("-") and self._nearest(word.partition("=")[0], 0.8):
+            if word.startswith("-") and nearest(word.partition("=")[0], self._option_string_actions, 0.8):
                 self.error(f"unrecognized arguments: {word}")
         return known, rest
-
-    def _nearest(self, word: str, likeness: float) -> list[str]:
-        return get_close_matches(word, self._option_string_actions, 1, likeness)

@@ -1,6 +1,5 @@
 """The command line's parser: strict options, and errors that begin with their cause."""
 
-import difflib
 import inspect
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +8,7 @@ from typing import NoReturn
 
 from lightning.pytorch.cli import LightningArgumentParser
 
-from project.errors import UserError
+from project.errors import UserError, nearest
 
 # What jsonargparse says around a cause.
 NOISE = re.compile(r"(Does not validate|Subtypes:|Errors:|Given value|expected NoneType|\^+$|$)")
@@ -85,9 +84,9 @@ def _nearest(cause: str, options: list[str]) -> str | None:
         candidates, word = _public_names(match[1]), match[2]
     else:
         return None
-    longer = [candidate for candidate in candidates if candidate.startswith(word) and "+" not in candidate]
-    found = longer[:1] or difflib.get_close_matches(word, candidates, 1)
-    return found[0] if found and found[0] != word and f"did you mean {found[0]}?" not in cause else None
+    longer = (candidate for candidate in candidates if candidate.startswith(word) and "+" not in candidate)
+    found = next(longer, None) or nearest(word, candidates)
+    return found if found != word and f"did you mean {found}?" not in cause else None
 
 
 def _public_names(module: str) -> list[str]:

@@ -1,13 +1,12 @@
 """Read CSV, TSV, JSONL and Parquet files, exactly and with errors that name the line; without torch."""
 
 import csv
-import difflib
 import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from project.errors import UserError, first_line
+from project.errors import UserError, first_line, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +56,8 @@ def require_column(table: "pd.DataFrame", column: str, where: str, see: str = ""
     """
     names = [str(name) for name in table.columns]
     if column not in names:
-        nearest = difflib.get_close_matches(column, names, 1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else _other_delimiter(names)
+        meant = nearest(column, names)
+        hint = f"did you mean {meant!r}?" if meant else _other_delimiter(names)
         parts = [f"{where} has no column {column!r}", f"it has {', '.join(names)}", hint, see and f"see {see}"]
         raise UserError("; ".join(filter(None, parts)))
 

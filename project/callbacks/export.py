@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import WandbLogger
 
-from project.export.artifacts import DEFAULT, check_names, one_line
+from project.export.artifacts import DEFAULT, check_names, failure
 from project.export.process import environment
 from project.export.table import table
 from project.runs import Run
@@ -94,4 +94,4 @@ class Export(Callback):
             try:
                 logger.experiment.log_artifact(artifact)
             except Exception as error:
-                log.warning("W&B did not take the bundle (%s); it is in %s", one_line(error), folder)
+                log.warning("W&B did not take the bundle (%s); it is in %s", failure(error), folder)

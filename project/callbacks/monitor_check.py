@@ -1,11 +1,9 @@
 """Refuse a monitor that nobody logs before training, not at the end of the first epoch."""
 
-import difflib
-
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 
-from project.errors import UserError
+from project.errors import UserError, nearest
 
 
 class MonitorCheck(Callback):
@@ -21,8 +19,8 @@ class MonitorCheck(Callback):
             if not isinstance(callback, Checkpoint | EarlyStopping) or monitor is None:
                 continue
             if monitor not in logged and not monitor.startswith("train"):
-                nearest = difflib.get_close_matches(monitor, logged, 1, 0.0)
+                meant = nearest(monitor, logged, 0.0)
                 raise UserError(
                     f"{type(callback).__name__} monitors {monitor!r}, which validation does not log; "
-                    f"it logs {', '.join(logged)}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
+                    f"it logs {', '.join(logged)}" + (f"; did you mean {meant!r}?" if meant else "")
                 )

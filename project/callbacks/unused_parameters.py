@@ -5,7 +5,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 
-from project.errors import UserError
+from project.errors import UserError, some
 
 
 class UnusedParameters(Callback):
@@ -24,8 +24,7 @@ class UnusedParameters(Callback):
             return
         names = [name for name, p in pl_module.named_parameters() if p.requires_grad and p.grad is None]
         if names:
-            more = f" and {len(names) - 5} more" if names[5:] else ""
             raise UserError(
-                f"no gradient reaches {', '.join(names[:5])}{more}: use them in the loss, set their requires_grad to "
+                f"no gradient reaches {some(names, 5)}: use them in the loss, set their requires_grad to "
                 "False, or give --trainer.strategy ddp_find_unused_parameters_true"
             )

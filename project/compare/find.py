@@ -6,7 +6,7 @@ from pathlib import Path
 
 from project.compare.record import Record
 from project.compare.settings import means, resolve
-from project.errors import UserError
+from project.errors import UserError, some
 from project.runs import Run
 
 
@@ -56,6 +56,5 @@ def _filter(text: str, records: list[Record]) -> list[Record]:
     chosen = [r for r in records if name in r.settings and means(value, r.settings[name])]
     if not chosen:
         there = sorted({str(r.settings[name]) for r in records if name in r.settings})
-        more = f" and {len(there) - 8} more" if len(there) > 8 else ""
-        raise UserError(f"no run has {name}={value}; there are {', '.join(there[:8])}{more}")
+        raise UserError(f"no run has {name}={value}; there are {some(there, 8)}")
     return chosen

@@ -13,6 +13,7 @@ from project.compare.differences import Rows, code, configuration, data, telling
 from project.compare.figure import BOTTOM, COLOURS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Panel, svg
 from project.compare.groups import Group
 from project.compare.summary import Column, describe, metrics, summary
+from project.errors import some
 
 FRAME = Path(__file__).with_name("page.html")
 OPEN_RUNS, OPEN_GROUPS = 12, 20  # of more, a table is folded
@@ -73,7 +74,11 @@ def lead(groups: Sequence[Group]) -> str:
         del kinds["data"]  # nobody knows
     differ = names + [kind for kind, differs in kinds.items() if differs]
     same = ["configuration"] * (not names) + [kind for kind, differs in kinds.items() if not differs]
-    parts = [f"The runs differ in {joined(differ)}"] * bool(differ) + [f"the same in all: {joined(same)}"] * bool(same)
+    parts = []
+    if differ:
+        parts.append(f"The runs differ in {joined(differ)}")
+    if same:
+        parts.append(f"the same in all: {joined(same)}")
     text = "; ".join(parts)
     return text[:1].upper() + text[1:] + "."
 
@@ -111,7 +116,8 @@ def scores_rows(columns: Sequence[Column], most: int) -> str:
         cells = [f"<td>{key(i)}{escape(columns[0].cells[i])}</td>"]
         for column in columns[1:]:
             classes = " ".join(["score"] * column.score + ["best"] * (column.best == i))
-            cells.append(f"<td{f' class={chr(34)}{classes}{chr(34)}' * bool(classes)}>{escape(column.cells[i])}</td>")
+            opening = f'<td class="{classes}">' if classes else "<td>"
+            cells.append(f"{opening}{escape(column.cells[i])}</td>")
         rows.append(f'<tr data-group="{i}">{"".join(cells)}</tr>')
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -128,7 +134,7 @@ def figure(groups: Sequence[Group], drawn: Sequence[Panel], left: Sequence[str])
     if any(len(g.records) > 1 for g in groups):
         caption += ": mean over the runs of a group, and a band of one standard deviation"
     if left:
-        caption += f"; not drawn: {', '.join(left[:6])}{f' and {len(left) - 6} more' * (len(left) > 6)} (see --metrics)"
+        caption += f"; not drawn: {some(left, 6)} (see --metrics)"
     panels = "".join(
         f"<figure><figcaption>{escape(panel.metric)}</figcaption>{svg(panel, labels, f'panel-{i}')}</figure>"
         for i, panel in enumerate(drawn)
@@ -151,9 +157,7 @@ def differences(groups: Sequence[Group]) -> str:
             continue
         body.append(f'<tr class="part"><td colspan="{span}">{kind}</td></tr>')
         for name, values in rows:
-            distinct = list(dict.fromkeys(values))
-            more = f" and {len(distinct) - 12} more" if len(distinct) > 12 else ""
-            cells = values if few else [", ".join(distinct[:12]) + more]
+            cells = values if few else [some(list(dict.fromkeys(values)), 12)]
             body.append(
                 f"<tr><td><code>{escape(name)}</code></td>"
                 + "".join(f"<td class=wrap>{escape(cell)}</td>" for cell in cells)

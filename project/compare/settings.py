@@ -1,12 +1,11 @@
 """A nested configuration as dotted names, as one types them: ``model.encoder.d_model``."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
-from project.errors import UserError
+from project.errors import UserError, nearest
 
 # What a run is called, and what does not change its numbers.
 ASIDE = (
@@ -65,8 +64,8 @@ def resolve(typed: str, names: Iterable[str]) -> str:
         return found[0]
     if found:
         raise UserError(f"the filter {typed} could mean {', '.join(found)}; say which")
-    nearest = difflib.get_close_matches(typed, [*names, *(name.rpartition(".")[2] for name in names)], 1)
-    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    meant = nearest(typed, [*names, *(name.rpartition(".")[2] for name in names)])
+    hint = f"; did you mean {meant}?" if meant else ""
     raise UserError(f"no run has a setting {typed}{hint}")
 
 

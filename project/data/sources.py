@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from project.errors import UserError
+from project.errors import UserError, one_line
 from project.tables import read_table, require_column
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class HubDataset(Source):
         try:
             loaded = datasets.load_dataset(self.path, self.name, revision=self.revision)
         except Exception as error:  # the library raises some twenty kinds
-            raise UserError(f"datasets cannot load {self.path!r}: {' '.join(str(error).split())[:300]}") from error
+            raise UserError(f"datasets cannot load {self.path!r}: {one_line(error)[:300]}") from error
         found: dict[str, str] = {}
         for theirs in loaded:
             found.setdefault(ALIASES.get(theirs, theirs), theirs)

@@ -30,7 +30,7 @@ from project.data.sources import SPLITS, Source
 from project.data.splits import contradictions, make_splits
 from project.data.store import TokenDataset, encode, write
 from project.data.tokenizer import SPECIAL_TOKENS, load_tokenizer, train_tokenizer, unknown_id
-from project.errors import UserError
+from project.errors import UserError, some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -281,13 +281,11 @@ def number_labels(
         for bad in sorted(present[name] - (numbers.keys() & present["train"]), key=_natural):
             row, where = table.index[table["label"] == bad][0], table.attrs["where"]
             if bad not in numbers and given:
-                raise UserError(f"{where}: row {row} has the unknown label {bad!r}; known are {_some(list(numbers))}")
+                raise UserError(
+                    f"{where}: row {row} has the unknown label {bad!r}; known are {some(list(numbers), 10)}"
+                )
             raise UserError(f"{where}: row {row} ({name}) has the label {bad!r}, which training does not have")
     return labels, {name: table["label"].map(numbers).to_numpy(np.int32) for name, table in tables.items()}
-
-
-def _some(names: Sequence[str], most: int = 10) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _natural(label: str) -> tuple[int, int, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from project.errors import UserError
+from project.errors import UserError, one_line
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[MASK]"]
 PAD, UNK, CLS, MASK = range(4)
@@ -47,8 +47,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
-        cause = " ".join(str(error).split())
-        raise UserError(f"{file.absolute()} is no tokenizer of the tokenizers library: {cause}") from error
+        raise UserError(f"{file.absolute()} is no tokenizer of the tokenizers library: {one_line(error)}") from error
     first = tokenizer.id_to_token(0)
     if "pad" not in str(first).lower():
         raise UserError(f"{file}: id 0 is {first!r}; it must be the padding token, as in BERT's tokenizers")

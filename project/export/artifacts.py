@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from project.errors import UserError
+from project.errors import UserError, first_line
 
 Array = npt.NDArray[Any]
 
@@ -110,9 +110,9 @@ def fingerprint(digests: Iterable[str]) -> str:
     return hashlib.sha256("".join(sorted(set(digests))).encode()).hexdigest()
 
 
-def one_line(error: Exception) -> str:
+def failure(error: Exception) -> str:
     """The first line of an error, with its type unless it is one of ours."""
-    text = str(error).strip().partition("\n")[0]
+    text = first_line(error)
     return text if isinstance(error, ArtifactError) else f"{type(error).__name__}: {text}"
 
 

@@ -16,7 +16,7 @@ import torch
 from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningDataModule
 
-from project.export.artifacts import ARTIFACTS, DEFAULT, check_names, fingerprint, one_line, sha256
+from project.export.artifacts import ARTIFACTS, DEFAULT, check_names, failure, fingerprint, sha256
 from project.export.onnx import OPSET
 from project.export.parity import TOLERANCE, Batch, Examination, Metric
 from project.export.process import FreshProcess
@@ -103,7 +103,7 @@ def _make(folder: Path, source: Source, examination: Examination, names: Sequenc
             try:
                 (artifact.load().write_int8 if artifact.int8 else artifact.load().write)(source, path)
             except Exception as error:
-                failed[name] = one_line(error)
+                failed[name] = failure(error)
                 path.unlink(missing_ok=True)  # at once: int8 may be made of the file
                 continue
             # It loads while the next one is written.
@@ -113,7 +113,7 @@ def _make(folder: Path, source: Source, examination: Examination, names: Sequenc
             try:
                 report = examination.examine(artifact, process)
             except Exception as error:
-                failed[name] = one_line(error)
+                failed[name] = failure(error)
                 continue
             finally:
                 process.close()

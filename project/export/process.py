@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from project.export.artifacts import ARTIFACTS, Array, ArtifactError, Contents, Reader, one_line
+from project.export.artifacts import ARTIFACTS, Array, ArtifactError, Contents, Reader, failure
 from project.export.interface import Interface
 
 PATIENCE = 300.0  # seconds for one answer
@@ -100,14 +100,14 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
             reader = ARTIFACTS[name].read(path, threads)
         except Exception as error:
             pickle.load(questions)
-            answer(ArtifactError(one_line(error)))
+            answer(ArtifactError(failure(error)))
             return
         while True:
             question = pickle.load(questions)
             try:
                 answer(_answer(reader, interface, *question))
             except Exception as error:
-                answer(ArtifactError(one_line(error)))
+                answer(ArtifactError(failure(error)))
     except EOFError:
         return
 

@@ -7,7 +7,6 @@ beta distributions, weighted choices, nested parameters.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from typing import Any, Literal
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from project.arguments import read_configs
-from project.errors import UserError
+from project.errors import UserError, nearest
 
 KEYS = (
     "command", "controller", "description", "early_terminate", "entity", "method", "metric", "name", "parameters",
@@ -115,8 +114,8 @@ def words(parameters: dict[str, Any]) -> list[str]:
 def known(content: dict[str, Any], keys: Sequence[str], prefix: str = "") -> None:
     for key in content:
         if key not in keys:
-            nearest = get_close_matches(str(key), keys, 1)
-            hint = f"did you mean {prefix}{nearest[0]}?" if nearest else f"there are {', '.join(keys)}"
+            meant = nearest(str(key), keys)
+            hint = f"did you mean {prefix}{meant}?" if meant else f"there are {', '.join(keys)}"
             raise ValueError(f"{prefix}{key} is no key of a sweep; {hint}")
 
 

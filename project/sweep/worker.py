@@ -5,7 +5,6 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from project.errors import UserError
+from project.errors import UserError, nearest
 from project.runs import Run
 from project.sweep.process import run_fit
 from project.sweep.space import Space, words
@@ -116,8 +115,8 @@ def best_value(run: Run, space: Space) -> float:
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         logged = sorted(rows[0]) if rows else []
-        nearest = get_close_matches(space.metric, logged, 1, 0.0)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        meant = nearest(space.metric, logged, 0.0)
+        hint = f"; did you mean {meant}?" if meant else ""
         raise UserError(f"{run.folder} logged no finite {space.metric}, the sweep's metric{hint}")
     return max(finite) if space.goal == "maximize" else min(finite)
 

@@ -23,7 +23,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from project.errors import UserError
+from project.errors import UserError, some
 from project.tasks.export_spec import ExportSpec
 
 
@@ -190,11 +190,7 @@ def refuse_other_weights(own: dict[str, Tensor], given: dict[str, Tensor], most:
         "has besides": sorted(given.keys() - own.keys()),
         "differs": sorted(shapes),
     }
-    parts = [
-        f"{kind} {', '.join(names[:most])}" + (f" and {len(names) - most} more" if len(names) > most else "")
-        for kind, names in kinds.items()
-        if names
-    ]
+    parts = [f"{kind} {some(names, most)}" for kind, names in kinds.items() if names]
     if parts:
         raise UserError(f"the checkpoint is of another model: it {'; '.join(parts)}. Give the model it was made with")
 
