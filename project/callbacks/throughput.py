@@ -28,7 +28,7 @@ class Throughput(Monitor):
 
     def __init__(self, every_n_steps: int = 50) -> None:
         super().__init__(every_n_steps)
-        self._counted: list[Tensor] = []  # examples and tokens of each batch of this process, not yet added up
+        self._counted: list[tuple[int, Tensor | int]] = []  # examples and tokens of this process' batches since _total
         self._total = torch.zeros(2, dtype=torch.int64)  # of all processes
         self._logged = self._total
         self._start = self._pause = 0.0
@@ -41,10 +41,7 @@ class Throughput(Monitor):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         mask = batch.get("padding_mask") if isinstance(batch, dict) else None
-        if mask is None:
-            self._counted.append(torch.tensor([extract_batch_size(batch), 0], device=pl_module.device))
-        else:
-            self._counted.append(torch.stack([torch.tensor(len(mask), device=mask.device), mask.sum()]))
+        self._counted.append((extract_batch_size(batch), 0) if mask is None else (len(mask), mask.sum()))
         if self.due(trainer):
             self._log(trainer, pl_module)
 
@@ -66,7 +63,8 @@ class Throughput(Monitor):
     def _add_up(self, trainer: Trainer) -> Tensor:
         """Examples and tokens of all processes so far. To be asked by all of them, since it is collective."""
         if self._counted:
-            counts = trainer.strategy.reduce(torch.stack(self._counted).sum(0), reduce_op="sum").cpu()
+            own = torch.tensor([int(sum(counts)) for counts in zip(*self._counted, strict=True)])
+            counts = trainer.strategy.reduce(own.to(trainer.strategy.root_device), reduce_op="sum").cpu()
             sampler = trainer.distributed_sampler_kwargs or {"num_replicas": 1}
             self._total = self._total + counts // (trainer.world_size // sampler["num_replicas"])  # stages see the same
             self._counted = []
