@@ -2,17 +2,13 @@
 
 import inspect
 import json
-import os
 from collections.abc import Sequence
-from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from project.checkpoint_io import read_checkpoint
 from project.errors import UserError
+from project.files import read_yaml
 from project.runs import Run, import_class, is_checkpoint
 
 
@@ -74,9 +70,13 @@ def arguments_from_run(verb: str, options: list[str]) -> list[str]:
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of a configuration by the names that a command line gives them: ``model.encoder.d_model``."""
     if not isinstance(config, dict):
         return {prefix: config}
-    return {k: v for key, value in config.items() for k, v in flatten(value, f"{prefix}.{key}".strip(".")).items()}
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= flatten(value, prefix if key == "init_args" else f"{prefix}.{key}".strip("."))
+    return flat
 
 
 def read_configs(arguments: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
@@ -85,23 +85,14 @@ def read_configs(arguments: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     Raises:
         UserError: one is not there, or is no YAML of keys and values.
     """
-    files = [after for word, after in pairwise(arguments) if word in ("-c", "--config")]
-    files += [word.partition("=")[2] for word in arguments if word.startswith("--config=")]
-    contents = []
-    for file in files:
-        folder = Path(file).parent
-        try:
-            content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-        except OSError as error:
-            nearest = get_close_matches(Path(file).name, map(str, os.listdir(folder)), 1) if folder.is_dir() else []
-            hint = f"; did you mean {folder / nearest[0]}?" if nearest else ""
-            raise UserError(f"cannot read the configuration {file}: {error.strerror}{hint}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
-        if not isinstance(content, dict):
-            raise UserError(f"{file} holds no keys and values, as a configuration does")
-        contents.append((Path(file).name, content))
-    return contents
+    files: list[Path] = []
+    words = iter(arguments)
+    for word in words:
+        if word in ("-c", "--config") and (file := next(words, "")):
+            files.append(Path(file))
+        elif word.startswith("--config="):
+            files.append(Path(word.partition("=")[2]))
+    return [(file.name, read_yaml(file)) for file in files]
 
 
 def overridden(files: Sequence[tuple[str, dict[str, Any]]], final: dict[str, Any]) -> list[str]:
@@ -112,5 +103,5 @@ def overridden(files: Sequence[tuple[str, dict[str, Any]]], final: dict[str, Any
         for key, old in flatten(content).items():
             new = values.get(key, old)
             if isinstance(old, str | int | float) and isinstance(new, str | int | float) and str(new) != str(old):
-                lines.append(f"override: {key.replace('init_args.', '')}: {old} ({file}) -> {new}")
+                lines.append(f"override: {key}: {old} ({file}) -> {new}")
     return lines

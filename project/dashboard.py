@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from project.compare.record import read_settings
 from project.compare.sections import X_AXES, rank, section
+from project.compare.settings import flatten
 from project.errors import UserError, first_line
 from project.options import Options
 from project.runs import Run
@@ -84,7 +84,7 @@ def project_of(folder: Path) -> str:
     Raises:
         UserError: they are in several.
     """
-    runs = [read_settings(Run(file.parent)) for file in folder.glob("*/config.yaml")]
+    runs = [flatten(Run(file.parent).config) for file in folder.glob("*/config.yaml")]
     ours = folder.absolute().name  # where none is set
     set_in_runs = (settings[name] for settings in runs for name in settings if PROJECT.fullmatch(name))
     projects = sorted({project or ours for project in set_in_runs}) or [ours]

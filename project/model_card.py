@@ -1,7 +1,6 @@
 """A run's README.md: what it is, how good, on which data, how fast, how to load it; from its folder alone."""
 
 import csv
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import yaml
 
 from project.export.table import table
+from project.files import read_json, write_whole
 from project.intervals import Counts, accuracy, bootstrap, macro_f1, wilson
 from project.runs import Run
 
@@ -25,14 +25,12 @@ def write_model_card(run: Run) -> None:
     confusion = read_confusion(run.folder / "confusion.csv")
     if confusion is not None:
         draw_confusion(*confusion, run.folder / "confusion.png")
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(f"{card(run, confusion)}\n\n{NOTES}\n\n{notes}\n", encoding="utf-8")
-    partial.replace(file)
+    write_whole(file, f"{card(run, confusion)}\n\n{NOTES}\n\n{notes}\n")
 
 
 def card(run: Run, confusion: tuple[list[str], Counts] | None) -> str:
     """The card's text, without the notes."""
-    config, data = run.config, _read(run, "data.json")
+    config, data = run.config, read_json(run.folder / "data.json")
     task = config["model"]["class_path"]
     source = data.get("source") or (config.get("data") or {}).get("class_path") or "its own loaders"
     sections = [
@@ -45,7 +43,7 @@ def card(run: Run, confusion: tuple[list[str], Counts] | None) -> str:
         splits(data),
         "## Configuration",
         configuration(config),
-        code(_read(run, "provenance.json")),
+        code(read_json(run.folder / "provenance.json")),
         "## Training",
         training(run, data),
         *export(run),
@@ -53,12 +51,6 @@ def card(run: Run, confusion: tuple[list[str], Counts] | None) -> str:
         loading(run),
     ]
     return "\n\n".join(section for section in sections if section)
-
-
-def _read(run: Run, name: str) -> dict[str, Any]:
-    file = run.folder / name
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return content
 
 
 def read_confusion(file: Path) -> tuple[list[str], Counts] | None:
@@ -72,7 +64,7 @@ def read_confusion(file: Path) -> tuple[list[str], Counts] | None:
 
 def results(run: Run, confusion: tuple[list[str], Counts] | None) -> str:
     """Scores and, where the confusion matrix gives the same score, its 95 % interval."""
-    scores = _read(run, "metrics.json")
+    scores = read_json(run.folder / "metrics.json")
     if not scores:
         return "The run has no final scores: it has not ended, or was stopped."
     intervals = {} if confusion is None else {name: of for name, of in _intervals(confusion[1], scores)}
@@ -136,7 +128,7 @@ def code(facts: dict[str, Any]) -> str:
 
 def training(run: Run, data: dict[str, Any]) -> str:
     """How long, how fast, how large."""
-    facts, machine = _read(run, "training.json"), _read(run, "provenance.json")
+    facts, machine = read_json(run.folder / "training.json"), read_json(run.folder / "provenance.json")
     if not facts:
         return "Not recorded."
     seconds = facts.get("seconds")
@@ -152,7 +144,7 @@ def training(run: Run, data: dict[str, Any]) -> str:
 
 def export(run: Run) -> list[str]:
     """The bundle's table; nothing where there is no bundle."""
-    manifest = _read(run, "export/manifest.json")
+    manifest = read_json(run.folder / "export/manifest.json")
     if not manifest:
         return []
     columns, rows = table(manifest)

@@ -28,9 +28,8 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, TextIO
 
-import yaml
-
 from project.errors import UserError, first_line
+from project.files import read_yaml, write_whole
 
 log = logging.getLogger("project")
 
@@ -158,11 +157,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        try:
-            config: dict[str, Any] = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.config_file} is no YAML: {' '.join(str(error).split())}") from error
-        return config
+        return read_yaml(self.config_file)
 
     def checkpoint(self, name: str = "best") -> Path:
         """Path of the checkpoint ``best`` or ``last``.
@@ -203,7 +198,7 @@ class Run:
         if (file := self.folder / "tokenizer.json").is_file():
             assets["tokenizer"] = str(file)
         if (file := self.folder / "labels.json").is_file():
-            assets["labels"] = json.loads(file.read_text())
+            assets["labels"] = json.loads(file.read_text(encoding="utf-8"))
         return assets
 
     def load_task(self, checkpoint: Path | None = None) -> Any:
@@ -241,10 +236,7 @@ class Run:
 
     def write_json(self, name: str, content: Any) -> None:
         """Write whole or not at all."""
-        file = self.folder / name
-        partial = file.with_name(file.name + ".partial")
-        partial.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-        partial.replace(file)
+        write_whole(self.folder / name, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def run_and_checkpoint(folder: str | None, checkpoint: str | None) -> tuple[Run, Path]:

@@ -106,7 +106,7 @@ def test_no_run_is_offered_where_there_is_none(scripts: dict[str, str], tmp_path
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_every_key_of_the_configurations_is_an_option(scripts: dict[str, str], file: Path) -> None:
     options = set(re.search(r"^ +fit\) list=\"(.*)\"", scripts["bash"], re.MULTILINE)[1].split())  # type: ignore[index]
-    keys = {re.sub(r"\.init_args|\.class_path$", "", key) for key in flatten(yaml.safe_load(file.read_text()))}
+    keys = {key.removesuffix(".class_path") for key in flatten(yaml.safe_load(file.read_text()))}
     assert {f"--{key}" for key in keys if ".source.source." not in key} <= options  # of a source within a source
 
 

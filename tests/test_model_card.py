@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from project.errors import UserError
 from project.intervals import wilson
 from project.model_card import write_model_card
 from project.runs import Run
@@ -41,6 +42,12 @@ def test_fit_ends_with_a_card_of_data_scores_and_speed(finished: Run) -> None:
     assert f"3 epochs, {took['steps']:,} steps" in text and f"{took['parameters']:,} parameters" in text
     assert "d_model: 32" in text
     assert (finished.folder / "confusion.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_broken_record_is_named(run: Run) -> None:
+    (run.folder / "metrics.json").write_text("{")
+    with pytest.raises(UserError, match=r"metrics\.json is no JSON"):
+        write_model_card(run)
 
 
 def test_a_card_made_again_keeps_the_notes_and_gains_the_bundle(run: Run) -> None:

@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, Timer
 from lightning.pytorch.cli import SaveConfigCallback
 
 import project
+from project.files import write_whole
 from project.loggers import WandB
 from project.machine import peak_memory
 from project.runs import Run
@@ -38,11 +39,11 @@ class RunRecord(SaveConfigCallback):
             for name in run.data_assets().keys() & given.keys():  # a run that goes on was handed its own
                 config.data.init_args[name] = given[name]
         text = self.parser.dump(config, skip_none=False)
-        if not run.config_file.exists() or run.config_file.read_text() != text:
+        if not run.config_file.exists() or run.config_file.read_text(encoding="utf-8") != text:
             run.keep("config.yaml")
             run.keep("provenance.json")
             run.keep("data.json")
-            run.config_file.write_text(text)
+            write_whole(run.config_file, text)
             run.write_json("provenance.json", provenance())
             datamodule = trainer.datamodule  # type: ignore[attr-defined]
             if hasattr(datamodule, "save_assets"):

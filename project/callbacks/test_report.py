@@ -53,9 +53,9 @@ class TestReport(Callback):
             return
         labels: list[str] = pl_module.labels  # type: ignore[assignment]
         columns = ["id", "text", "actual", "predicted", "probability"]
-        with (run.folder / "predictions.csv").open("w", newline="") as file:
+        with (run.folder / "predictions.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([columns, *self.rows])
-        with (run.folder / "confusion.csv").open("w", newline="") as file:
+        with (run.folder / "confusion.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(
                 [["actual \\ predicted", *labels], *([n, *r] for n, r in zip(labels, confusion.tolist(), strict=True))]
             )

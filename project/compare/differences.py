@@ -5,7 +5,7 @@ from typing import Any
 
 from project.compare.groups import Group
 from project.compare.record import Record
-from project.compare.settings import is_aside, is_seed
+from project.compare.settings import flatten, is_aside, is_seed
 
 ABSENT = "–"
 CODE = ("git_commit", "git_changes", "code_sha256", "python", "platform", "accelerator", "torch_threads")
@@ -29,7 +29,7 @@ def telling(groups: Sequence[Group]) -> Rows:
 
 def data(groups: Sequence[Group]) -> Rows:
     """Source, sizes and hashes of the splits."""
-    return differing(groups, lambda r: flat(r.data) if r.data else {"data.json": "not recorded"})
+    return differing(groups, lambda r: flatten(r.data) if r.data else {"data.json": "not recorded"})
 
 
 def code(groups: Sequence[Group]) -> Rows:
@@ -54,15 +54,6 @@ def differing(groups: Sequence[Group], facts: Callable[[Record], dict[str, Any]]
         if len({value for several in values for value in several}) > 1:
             rows.append((name, [" | ".join(several) for several in values]))
     return rows
-
-
-def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    items = ((f"{prefix}{key}", value) for key, value in content.items())
-    return {
-        k: v
-        for name, value in items
-        for k, v in (flat(value, name + ".") if isinstance(value, dict) else {name: value}).items()
-    }
 
 
 def show(name: str, value: Any) -> str:

@@ -1,7 +1,6 @@
 """What one run's folder tells: settings, data, code, final scores and curves."""
 
 import csv
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,16 +8,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from project.compare.sections import X_AXES
 from project.compare.settings import flatten
 from project.errors import UserError
+from project.files import read_json
 from project.runs import Run
 
 Floats = npt.NDArray[np.float64]
-
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # seven times as fast, where PyYAML was built with it
 
 
 @dataclass(frozen=True)
@@ -50,16 +47,16 @@ class Record:
             UserError: a file of the run is broken; says which.
         """
         folder = run.folder
-        settings = read_settings(run)
+        settings = flatten(run.config)
         if earlier := len(list(folder.glob("config-*.yaml"))):
             settings["earlier_configurations"] = earlier  # it went on with other settings than it began with
-        scores = _read_json(folder / "metrics.json")
+        scores = read_json(folder / "metrics.json")
         return cls(
             run=run,
             settings=settings,
-            data=_read_json(folder / "data.json"),
-            code=_read_json(folder / "provenance.json"),
-            training=_read_json(folder / "training.json"),
+            data=read_json(folder / "data.json"),
+            code=read_json(folder / "provenance.json"),
+            training=read_json(folder / "training.json"),
             scores={name: float(value) for name, value in scores.items() if isinstance(value, int | float)},
             curves=read_curves(folder / "metrics.csv"),
         )
@@ -71,39 +68,6 @@ class Record:
             if name.endswith(".ModelCheckpoint.monitor") and value:
                 return value, self.settings.get(name.removesuffix("monitor") + "mode") or "min"
         return None, "min"
-
-
-def read_settings(run: Run) -> dict[str, Any]:
-    """The configuration by dotted name.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    file = run.config_file
-    try:
-        content = yaml.load(file.read_text(encoding="utf-8"), LOADER)
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file} holds no keys and values, as a configuration does")
-    return flatten(content)
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    """The file's content; nothing where there is no such file."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"{file} is no JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file} holds no keys and values")
-    return content
 
 
 def read_curves(file: Path) -> dict[str, tuple[Floats, Floats]]:

@@ -90,7 +90,7 @@ class DigitsData(LightningDataModule):
 
     def save_assets(self, folder: Path) -> None:
         """Write the class names into a run's folder."""
-        (folder / "labels.json").write_text(json.dumps(self.labels))
+        (folder / "labels.json").write_text(json.dumps(self.labels), encoding="utf-8")
 
     def facts(self) -> dict[str, Any]:
         """For a run's record: the source, and size and content of each split."""

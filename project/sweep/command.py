@@ -37,6 +37,7 @@ def main(arguments: Sequence[str]) -> None:
         if error.name != "optuna":
             raise
         raise UserError("a sweep needs Optuna: pip install -c constraints.txt -e '.[sweep]'") from error
+    from project.arguments import flatten
     from project.cli import parse, quiet
 
     quiet()
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
         if any(word.partition("=")[0] == option for word in options):
             raise UserError(f"a sweep gives each trial a run of its own: leave out {option}")
     config = parse(["fit", *options])
-    space.check(lambda words: short_names(parse(["fit", *options, *words])))
+    space.check(lambda words: flatten(parse(["fit", *options, *words])))
     count = space.run_cap if given.trials is None else given.trials
     if space.method == "grid":
         count = min(len(space.grid()) if count is None else count, len(space.grid()))
@@ -63,13 +64,6 @@ def main(arguments: Sequence[str]) -> None:
         study = open_study(space.name, storage, space, {"options": options, "seeds": given.seeds})
     Worker(space, study, options, seeds, folder, storage).work(count)
     report(study, folder)
-
-
-def short_names(config: dict[str, Any]) -> dict[str, Any]:
-    """The values of a configuration by the names that a command line gives them."""
-    from project.arguments import flatten
-
-    return {key.replace("init_args.", ""): value for key, value in flatten(config).items()}
 
 
 def report(study: Any, folder: Path, most: int = 10) -> None:

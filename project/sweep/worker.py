@@ -13,6 +13,7 @@ import optuna
 from optuna.trial import TrialState
 
 from project.errors import UserError, nearest
+from project.files import write_whole
 from project.runs import Run
 from project.sweep.process import run_fit
 from project.sweep.space import Space, words
@@ -95,11 +96,9 @@ class Worker:
         """``best.yaml``: the configuration of the best trial, as `fit --config` takes it."""
         best = self.study.best_trial
         file = self.folder / "best.yaml"
-        partial = file.with_name(file.name + ".partial")
         title = f"# Trial {best.number} of the sweep {self.space.name}: {self.space.metric} {best.value:.6g}"
         several = f", the mean of {len(self.seeds)} seeds, of which this is the first" if len(self.seeds) > 1 else ""
-        partial.write_text(f"{title}{several}\n{self.run(best.number, 0).config_file.read_text()}")
-        partial.replace(file)
+        write_whole(file, f"{title}{several}\n{self.run(best.number, 0).config_file.read_text(encoding='utf-8')}")
         return best.number
 
 
@@ -109,7 +108,7 @@ def best_value(run: Run, space: Space) -> float:
     Raises:
         UserError: it logged none.
     """
-    with (run.folder / "metrics.csv").open(newline="") as file:
+    with (run.folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     values = [float(row[space.metric]) for row in rows if row.get(space.metric)]
     finite = [value for value in values if math.isfinite(value)]

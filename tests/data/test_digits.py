@@ -42,7 +42,7 @@ def test_seeds_are_those_of_order_and_split() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(UserError, match=r"scikit-learn: pip install -e \.\[demo\]"):
+    with pytest.raises(UserError, match=r"scikit-learn: pip install -e '\.\[demo\]'"):
         DigitsData().setup()
 
 

@@ -10,8 +10,8 @@ import yaml
 pytest.importorskip("optuna")
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
+from project.arguments import flatten
 from project.cli import parse
-from project.sweep.command import short_names
 from project.sweep.space import Space, words
 
 FILES = sorted((Path(__file__).parents[2] / "configs/sweep").glob("*.yaml"))
@@ -45,7 +45,7 @@ def test_the_command_line_of_the_agent_is_taken_word_for_word(file: Path, monkey
         assert (env, python, rest[:3]) == ("/usr/bin/env", "python", ["-m", "project", "fit"])
         assert rest[-len(values) :] == words(values)
         monkeypatch.setattr(sys, "argv", ["python"])
-        parsed = short_names(parse(rest[2:]))
+        parsed = flatten(parse(rest[2:]))
         assert {key: parsed[key] for key in values} == values
 
 
