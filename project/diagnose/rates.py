@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -128,6 +129,7 @@ class _Bytes(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.bytes = {"parameters": size([*pl_module.parameters(), *pl_module.buffers()])}
+        self._hooks = ExitStack()
         self._cuda = pl_module.device.type == "cuda"
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
@@ -147,13 +149,12 @@ class _Bytes(Callback):
             return tensor
 
         self._saved = saved
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-        self._hooks.__enter__()
+        self._hooks.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._hooks.__exit__()
+        self._hooks.close()
         if batch_idx == 0:
             return
         state = [t for o in trainer.optimizers for s in o.state.values() for t in s.values() if isinstance(t, Tensor)]
@@ -165,6 +166,9 @@ class _Bytes(Callback):
         else:
             self._profile.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self.peak = self.bytes["parameters"] + highest(self._profile)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._hooks.close()  # or they would see every tensor that this process saves from now on
 
 
 def size(found: Sequence[Tensor]) -> int:

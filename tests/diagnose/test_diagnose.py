@@ -115,6 +115,16 @@ def test_a_crash_is_one_line_and_fails_one_check() -> None:
     assert seen[1].seen == "crashed as initial-loss did"
 
 
+def test_a_crash_leaves_no_hooks_on_saved_tensors() -> None:
+    class Crashing(Bag):
+        def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+            raise RuntimeError("out of memory")
+
+    [result] = diagnose(Crashing(), Pairs(), only=["memory"], trainer_options=OPTIONS)
+    assert result.status == "failure" and "out of memory" in result.seen
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+
+
 def test_an_unknown_check_has_its_nearest_name() -> None:
     with pytest.raises(UserError, match="did you mean 'overfit'"):
         diagnose(Bag(), Pairs(), only=["over-fit"])
