@@ -175,16 +175,18 @@ def decoded_batch(subject: Subject) -> Result | None:
     labels = found.get(find_labels(batch) or "")
     names = getattr(subject.data, "labels", None)
     values["texts"] = []
-    for i in range(min(5, len(ids_BT))):
+    for i in range(len(ids_BT)):
         ids = ids_BT[i, : ids_BT.size(1) if lengths is None else int(lengths[i])].tolist()
         text = subject.tokenizer.decode(ids)
+        if not text.strip():  # an empty text of the data
+            continue
         label = "" if labels is None or labels.ndim != 1 else int(labels[i])
         if isinstance(label, int) and isinstance(names, list | tuple) and 0 <= label < len(names):
             label = names[label]
         values["texts"].append([str(label), text])
-    first = max(values["texts"], key=lambda row: bool(row[1].strip()))
-    seen = f"{first[0]}: {first[1][:80]!r}" if first[0] else f"{first[1][:80]!r}"
-    if not first[1].strip():
+        if len(values["texts"]) == 5:
+            break
+    if not values["texts"]:
         return Result(
             "decoded-batch",
             "failure",
@@ -192,7 +194,8 @@ def decoded_batch(subject: Subject) -> Result | None:
             "the data module's tokenizer is not the one that made the tokens",
             values,
         )
-    return Result("decoded-batch", "pass", seen, values=values)
+    label, text = values["texts"][0]
+    return Result("decoded-batch", "pass", f"{label}: {text[:80]!r}" if label else repr(text[:80]), values=values)
 
 
 def describe(path: str, tensor: Tensor) -> str:

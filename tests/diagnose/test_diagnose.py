@@ -4,6 +4,7 @@ import copy
 import random
 import re
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from project.diagnose import CHECKS, Result, diagnose
 from project.diagnose.batches import Padding, batch_size, cut, find_labels, map_leaves, same, take, tensors
+from project.diagnose.data import decoded_batch
 from project.diagnose.rates import highest, moving_mean, unsmoothed
 from project.diagnose.subject import Subject, peak_rate, without_noise
 from project.diagnose.survey import hash_rows, survey
@@ -255,3 +257,19 @@ def test_empty_texts_are_no_repeated_examples() -> None:
     tokens = torch.tensor([[2, 0, 0], [2, 5, 6], [2, 0, 0], [2, 5, 7]])
     batch = {"tokens": tokens, "padding_mask": tokens != 0, "labels": torch.arange(4) % 2}
     assert len(survey([batch], Padding([batch]), None).hashes) == 2
+
+
+def test_a_batch_that_begins_with_empty_texts_is_decoded() -> None:
+    class Tokenizer:
+        def decode(self, ids: list[int]) -> str:
+            return " ".join("_ab"[i] for i in ids if i)
+
+    tokens = torch.tensor([[0, 0]] * 6 + [[1, 2]] * 2)
+    mask, labels = torch.ones_like(tokens).bool(), torch.zeros(8, dtype=torch.int64)
+    batch = {"tokens": tokens, "padding_mask": mask, "labels": labels}
+    subject: Any = SimpleNamespace(train_batches=[batch], tokenizer=Tokenizer(), padding=Padding([batch]), data=None)
+    result = decoded_batch(subject)
+    assert result is not None and (result.status, result.seen) == ("pass", "0: 'a b'")
+    tokens.zero_()
+    result = decoded_batch(subject)
+    assert result is not None and result.status == "failure"
