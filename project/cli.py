@@ -5,6 +5,7 @@ What is typed beats a later --config, which beats an earlier one, which beats wh
 
 import logging
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from project.callbacks import (
 )
 from project.checkpoint_io import read_checkpoint
 from project.cpu import use_cpu_well
-from project.errors import UserError, first_line
+from project.errors import UserError, first_line, one_line
 from project.first_failure import give_way_to_first_failure, refuse_nameless_run, report_to_torchrun
 from project.model_card import write_model_card
 from project.out_of_memory import explained
@@ -165,7 +166,7 @@ class ProjectCLI(LightningCLI):
         try:
             super()._run_subcommand(subcommand)
         except Exception as error:
-            told = explained(error, self.trainer)
+            told = explained(refusal(error), self.trainer)
             give_way_to_first_failure(told, self.trainer)
             if told is error:
                 raise
@@ -224,6 +225,15 @@ class Parsing(ProjectCLI):
     def before_instantiate_classes(self) -> None: ...
     def instantiate_classes(self) -> None: ...
     def _run_subcommand(self, subcommand: str) -> None: ...
+
+
+def refusal(error: Exception) -> Exception:
+    """A `UserError` of one line where Lightning refuses a setting; any other error as it is."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    by_lightning = isinstance(error, ValueError) and frame.f_globals["__name__"].startswith("lightning.pytorch.")
+    if by_lightning or isinstance(error, MisconfigurationException):
+        return UserError(one_line(error))
+    return error
 
 
 def check_lengths(model: nn.Module, data: Any) -> None:

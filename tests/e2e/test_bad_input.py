@@ -57,6 +57,7 @@ CASES: list[Bad] = [
     fit("--trainer.strategy dpp", "strategy", "dpp"),
     fit("--trainer.limit_val_batches 2.5", "limit_val_batches", "2.5"),
     fit("--trainer.accumulate_grad_batches 0", "accumulate_grad_batches"),
+    fit("--trainer.val_check_interval 5000", "`val_check_interval` (5000) must be less than"),
     fit("--trainer.gradient_clip_algorithm cut", "gradient_clip_algorithm", "norm"),
     fit("--checkpoint.every_n_steps 0", "every_n_steps 0", "positive"),
     fit("--model.encoder.d_modl 3", "model.encoder", "d_modl", "did you mean d_model?"),
