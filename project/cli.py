@@ -198,7 +198,9 @@ class ProjectCLI(LightningCLI):
         if self.trainer.is_global_zero:
             run.write_json("metrics.json", scores)
             write_model_card(run)
-            log.info("best checkpoint:  " + "  ".join(f"{name} {score:.4f}" for name, score in scores.items()))
+            epoch = read_checkpoint(Path(best.best_model_path))["epoch"] + 1
+            shown = "  ".join(f"{name} {score:.4f}" for name, score in scores.items())
+            log.info(f"best checkpoint, of epoch {epoch}:  {shown}")
             log.info(f"trained in {seconds:.0f} s, run: {run.folder}")
 
     def after_validate(self) -> None:

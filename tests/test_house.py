@@ -171,5 +171,6 @@ def test_the_examples_run(examples: Path) -> None:
     assert error < 0.5  # that of the median, whatever the text, is above 1
 
 
-def test_the_example_task_passes_its_suite(examples: Path) -> None:
-    assert pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(examples), "test_ordinal.py"]) == 0
+def test_the_example_task_and_encoder_pass_the_suite(examples: Path) -> None:
+    files = ["test_ordinal.py", "test_mixer.py"]
+    assert pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(examples), *files]) == 0

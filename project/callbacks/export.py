@@ -64,6 +64,7 @@ class Export(Callback):
             raise RuntimeError("it needs a run's folder with a checkpoint, as `python -m project fit` makes")
         options = ["--run", str(run.folder), "--ckpt_path", checkpoints[0].best_model_path]
         options += ["--artifacts", *self.artifacts, "--max_drop", str(self.max_drop)]
+        log.info("exporting and verifying the best checkpoint, about half a minute")
         done = subprocess.run(
             [sys.executable, "-m", "project", "export", *options],
             env={**environment(), "CUDA_VISIBLE_DEVICES": ""},
